@@ -1,0 +1,203 @@
+"""A lock file and flock(2): one host, cooperating processes that see this file.
+
+The file is never truncated before it is ours and never unlinked: a second file at the same path would be a second lock.
+Its content is diagnosis; only flock(2) tells the truth.
+"""
+
+import errno
+import fcntl
+import os
+import stat
+import time
+
+from runguard.backends import flockwait, lockdir, lockfacts, lockfile
+from runguard.backends.base import Busy, Deadline, Identity
+from runguard.backends.waiters import Waiters
+from runguard.errors import BackendError, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from runguard.backends.base import Target
+
+_PROBE_SECONDS = 0.003
+_PROBES = 5
+_FOREIGN_MODE = 0o600
+
+
+def lock(target: "Target") -> "FileLock":
+    """Return the lock file of a NAME, or the one that `key` names."""
+    return FileLock(target)
+
+
+class FileLock:
+    """The lock of one file. A foreign one (its path was given) is taken as it is and keeps its content."""
+
+    def __init__(self, target: "Target") -> None:
+        self._holder = target.holder
+        self._operation = fcntl.LOCK_SH if target.shared else fcntl.LOCK_EX
+        self._chosen = _directory(target.url)
+        self._foreign = target.key is not None
+        self._directory = os.path.dirname(os.path.abspath(target.key)) if target.key else self._chosen or lockdir.default()
+        self.path = os.path.abspath(target.key or os.path.join(self._directory, f"{target.name}.lock"))
+
+    def acquire(self, *, wait: float | None, on_wait: "Callable[[Busy], bool]") -> "HeldFile | Busy":
+        """Take the lock; who waits is asleep in the kernel and has it as soon as it is free."""
+        deadline = Deadline(wait)
+        mode = self._file_mode()
+        waiting = False
+        while True:
+            descriptor = lockfile.open_or_create(self.path, mode)
+            held = False
+            try:
+                if not self._take_now(descriptor):
+                    busy = self._busy(descriptor)
+                    waiting = waiting or (wait != 0 and on_wait(busy))
+                    if not waiting:
+                        return busy
+                    if not flockwait.take_before(descriptor, self._operation, deadline):
+                        return self._busy(descriptor)
+                held = lockfile.is_current(descriptor, self.path)
+                if held:
+                    return self._held(descriptor)
+            except OSError as error:
+                raise self._cannot_lock(descriptor, error) from None
+            finally:
+                if not held:
+                    os.close(descriptor)
+
+    def probe(self) -> "Busy | None":
+        """Ask with a shared lock, then with an exclusive one, each held for microseconds."""
+        if not self._foreign and not self._chosen and not os.path.lexists(self._directory):
+            return None
+        if not self._foreign:
+            lockdir.check(self._directory)
+        descriptor = lockfile.open_existing(self.path)
+        if descriptor is None:
+            return None
+        try:
+            return None if _is_free(descriptor) else self._busy(descriptor)
+        except OSError as error:
+            raise self._cannot_lock(descriptor, error) from None
+        finally:
+            os.close(descriptor)
+
+    def identity(self) -> Identity:
+        """Return the path, and lines for flock(1) and PHP."""
+        shell = f"flock -n {_quoted(self.path)} COMMAND"
+        php = f"$lock = fopen({_quoted(self.path)}, 'c'); $mine = flock($lock, LOCK_EX | LOCK_NB);"
+        scope = "processes of this host that lock this file" if self._foreign else lockdir.scope(self._directory)
+        return Identity("file", self.path, scope, (shell, php))
+
+    def waiters(self) -> Waiters:
+        """Return the count of those who wait for this file on this host."""
+        if self._foreign:
+            return lockdir.waiters_of(self.path)
+        return Waiters(self.path.removesuffix(".lock") + ".waiters", self._file_mode())
+
+    def _file_mode(self) -> int:
+        """Return the mode of a new lock file, after the directory was found safe."""
+        if self._foreign:
+            return _FOREIGN_MODE
+        if not self._chosen:
+            lockdir.make_default(self._directory)
+        return lockdir.check(self._directory)
+
+    def _take_now(self, descriptor: int) -> bool:
+        """Try, and once more after the microseconds for which a probe may have had it."""
+        if flockwait.take_now(descriptor, self._operation):
+            return True
+        time.sleep(_PROBE_SECONDS)
+        return flockwait.take_now(descriptor, self._operation)
+
+    def _busy(self, descriptor: int) -> Busy:
+        return Busy(lockfacts.holder(descriptor))
+
+    def _held(self, descriptor: int) -> "HeldFile":
+        ours = not self._foreign and self._operation == fcntl.LOCK_EX
+        if ours:
+            lockfacts.write_holder(descriptor, self._holder)
+        return HeldFile(descriptor, self.path, clear=ours)
+
+    def _cannot_lock(self, descriptor: int, error: OSError) -> BackendError:
+        kind = lockfacts.file_system_type(descriptor)
+        advice = "; name a lock directory on a local file system" if error.errno in {errno.ENOLCK, errno.ENOTSUP, errno.EBADF} else ""
+        return BackendError(f"cannot lock {self.path} (file system {kind}): {error.strerror}{advice}")
+
+
+class HeldFile:
+    """A lock file that is locked; a command that inherits the descriptor keeps the lock if we are killed."""
+
+    def __init__(self, descriptor: int, path: str, *, clear: bool) -> None:
+        self.descriptor: int | None = descriptor
+        self._path = path
+        self._clear = clear
+
+    def hints(self) -> list[str]:
+        """Say if the lock may reach less far, or be in reach of more people, than one would think."""
+        if self.descriptor is None:
+            return []
+        said = []
+        kind = lockfacts.network_type(self.descriptor)
+        if kind:
+            said.append(f"{self._path} lies on {kind}: whether other hosts are excluded depends on that file system")
+        mode = stat.S_IMODE(os.fstat(self.descriptor).st_mode)
+        if mode & stat.S_IROTH and _reachable_by_others(os.path.dirname(self._path)):
+            said.append(f"every user can open {self._path} (mode {mode:04o}) and hold the lock: chmod o-rwx {self._path}")
+        return said
+
+    def release(self) -> str | None:
+        """Unlock, also for a daemon that inherited the descriptor. A file lock is not lost before."""
+        if self.descriptor is None:
+            return None
+        if self._clear:
+            lockfacts.clear_holder(self.descriptor)
+        try:
+            fcntl.flock(self.descriptor, fcntl.LOCK_UN)
+        except OSError as error:
+            return f"cannot unlock {self._path}: {error.strerror}"
+        finally:
+            os.close(self.descriptor)
+            self.descriptor = None
+        return None
+
+
+def _directory(url: str) -> str | None:
+    """Return the directory that a `file:` URL names, None for the default one."""
+    path = url.partition(":")[2]
+    if path.startswith("//"):
+        path = path[2:]
+    if not path:
+        return None
+    if not path.startswith("/"):
+        message = f"backend {url!a}: write file: for the default directory, or file: and an absolute path"
+        raise UsageError(message)
+    return os.path.normpath(path)
+
+
+def _is_free(descriptor: int) -> bool:
+    """Say whether nobody has the lock.
+
+    A shared lock is asked for first, so that two probes do not see each other. Sharers show only to an exclusive one;
+    two probes that get so far at the same time see each other after all, and try again.
+    """
+    for _ in range(_PROBES):
+        if not flockwait.take_now(descriptor, fcntl.LOCK_SH):
+            return False
+        if flockwait.take_now(descriptor, fcntl.LOCK_EX):
+            return True
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        time.sleep(_PROBE_SECONDS * (1 + os.urandom(1)[0] / 255))
+    return False
+
+
+def _reachable_by_others(directory: str) -> bool:
+    try:
+        return bool(os.stat(directory).st_mode & stat.S_IXOTH)
+    except OSError:
+        return False
+
+
+def _quoted(path: str) -> str:
+    return "'" + path.replace("'", "'\\''") + "'"

@@ -1,0 +1,64 @@
+"""How many runs on this host wait for one lock: each waiter locks a byte of a file, which the kernel gives back."""
+
+import fcntl
+import os
+import struct
+
+from runguard.backends import lockfile
+
+_FLOCK = struct.Struct("hhqqi4x")
+_COUNTING = 1 << 40
+"""The byte that is locked while somebody counts: two that arrive together must not both, or neither, get the last place."""
+
+
+class Waiters:
+    """The queue in front of one lock."""
+
+    def __init__(self, path: str, mode: int) -> None:
+        self._path = path
+        self._mode = mode
+        self._descriptor = -1
+
+    def join(self, most: int | None) -> int | None:
+        """Take a place unless `most` are taken; returns how many wait where there is none, None once we are in.
+
+        Raises `BackendError` if the file cannot be used.
+        """
+        descriptor = lockfile.open_or_create(self._path, self._mode)
+        try:
+            _lock(descriptor, fcntl.F_OFD_SETLKW, _COUNTING)
+            taken = _taken(descriptor)
+            if most is not None and len(taken) >= most:
+                os.close(descriptor)
+                return len(taken)
+            place = next(byte for byte in range(len(taken) + 1) if byte not in taken)
+            _lock(descriptor, fcntl.F_OFD_SETLK, place)
+            _lock(descriptor, fcntl.F_OFD_SETLK, _COUNTING, fcntl.F_UNLCK)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._descriptor = descriptor
+        return None
+
+    def leave(self) -> None:
+        """Give the place back; does nothing for one who has none."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def _lock(descriptor: int, command: int, byte: int, kind: int = fcntl.F_WRLCK) -> None:
+    fcntl.fcntl(descriptor, command, _FLOCK.pack(kind, os.SEEK_SET, byte, 1, 0))
+
+
+def _taken(descriptor: int) -> set[int]:
+    """Return the bytes that others have locked; the kernel tells the first one from a given byte on."""
+    taken: set[int] = set()
+    start = 0
+    while True:
+        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, start, _COUNTING - start, 0)
+        kind, _, start, length, _ = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, asked))
+        if kind == fcntl.F_UNLCK:
+            return taken
+        taken.update(range(start, start + length))
+        start += length

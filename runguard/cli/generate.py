@@ -1,0 +1,37 @@
+"""Click's view of the options table."""
+
+import click
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from runguard.options import Option
+
+
+def parameters(table: "Sequence[Option]") -> "list[click.Parameter]":
+    """Return one click option for each row; values stay text, since the settings read them all in one way."""
+    return [_parameter(option) for option in table]
+
+
+def given(values: "Mapping[str, str | bool | None]") -> "dict[str, str | bool]":
+    """Return the options that stand on the command line, by long name."""
+    return {name.replace("_", "-"): value for name, value in values.items() if value is not None and value is not False}
+
+
+def _parameter(option: "Option") -> click.Option:
+    letter = [f"-{option.short}"] if option.short else []
+    return click.Option(
+        [f"--{option.name}", *letter],
+        metavar=option.metavar,
+        is_flag=not option.kind.takes_value,
+        type=click.UNPROCESSED if option.kind.takes_value else None,
+        default=None,
+        help=_help(option),
+    )
+
+
+def _help(option: "Option") -> str:
+    facts = [f"default {option.default}"] if option.default not in {None, False, 0.0} else []
+    facts += [f"variable {option.variable}"] if option.variable else []
+    return f"{option.says} [{'; '.join(facts)}]" if facts else option.says

@@ -1,0 +1,236 @@
+"""The child process: started, watched, signalled, reaped. Knows nothing of locks."""
+
+import errno
+import os
+import signal
+import time
+
+from runguard import exits, executable, processes
+from runguard.executable import CannotRun
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import NoReturn
+
+    Tell = Callable[[str, str, str], None]
+
+FORWARDED = (
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGCONT,
+    signal.SIGWINCH,
+)
+_ENDING = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT))
+_HIDDEN_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+_SENT_BY_KERNEL = 0x80  # SI_KERNEL of siginfo(2), what a terminal's signals carry
+_LOOK_SECONDS = 0.02
+
+
+class Signals:
+    """The signals as runguard found them, kept back from now on until the command can have them."""
+
+    __slots__ = ("child_ignored", "mask", "watched")
+
+    def __init__(self) -> None:
+        ignored = {number for number in FORWARDED if signal.getsignal(number) == signal.SIG_IGN}
+        self.watched = (set(FORWARDED) - ignored) | {signal.SIGCHLD}
+        self.child_ignored = signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN
+        self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, self.watched)
+
+    def restore(self) -> None:
+        """Give the process the mask it was started with."""
+        signal.pthread_sigmask(signal.SIG_SETMASK, self.mask)
+
+
+class Command:
+    """What the user gave: words as bytes, and the whole environment the command will see."""
+
+    __slots__ = ("environment", "words")
+
+    def __init__(self, words: "list[bytes]", environment: "dict[bytes, bytes]") -> None:
+        self.words = words
+        self.environment = environment
+
+
+def run(
+    command: Command, signals: Signals, *, inherit: "int | None", kill_after: float, tell: "Tell"
+) -> int:
+    """Run the command to its end and return its exit code, or 128+N for signal N.
+
+    `inherit` is a descriptor that the command gets beside those runguard was started with. `kill_after` is how many
+    seconds the rest of its process group has once a forwarded signal has ended it. `tell` takes a level, a word and a sentence.
+    Raises `CannotRun`.
+    """
+    if inherit is not None:
+        os.set_inheritable(inherit, True)
+    own_group = not _has_terminal()
+    if signals.child_ignored:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    pid = _started(command, signals, own_group=own_group)
+    return _Child(pid, signals, own_group=own_group, tell=tell).watch(kill_after)
+
+
+def replace(command: Command, signals: Signals, *, inherit: "int | None") -> "NoReturn":
+    """Turn this process into the command. Raises `CannotRun`."""
+    if inherit is not None:
+        os.set_inheritable(inherit, True)
+    for number in _HIDDEN_BY_PYTHON:
+        signal.signal(number, signal.SIG_DFL)
+    signals.restore()
+
+    def execute(path: bytes, words: "list[bytes]") -> int:
+        os.execve(path, words, command.environment)
+
+    _first_that_runs(command, execute)
+    raise AssertionError
+
+
+def _started(command: Command, signals: Signals, *, own_group: bool) -> int:
+    """Start the command and return its pid."""
+
+    def spawn(path: bytes, words: "list[bytes]") -> int:
+        if signals.child_ignored:
+            return _fork(path, words, command.environment, signals, own_group=own_group)
+        group = {"setpgroup": 0} if own_group else {}
+        return os.posix_spawn(
+            path, words, command.environment, setsigmask=signals.mask, setsigdef=_HIDDEN_BY_PYTHON, **group
+        )
+
+    return _first_that_runs(command, spawn)
+
+
+def _first_that_runs(command: Command, execute: "Callable[[bytes, list[bytes]], int]") -> int:
+    """Try the paths that may be meant, as a shell does; a script without `#!` is run by /bin/sh."""
+    failure = None
+    for path in executable.candidates(command.words[0], command.environment):
+        try:
+            return execute(path, command.words)
+        except OSError as error:
+            if error.errno == errno.ENOEXEC and executable.is_script(path):
+                script = b"./" + path if path.startswith(b"-") else path
+                return execute(executable.SHELL, [executable.SHELL, script, *command.words[1:]])
+            failure = failure or executable.refusal(path, error)
+            if error.errno not in {errno.EACCES, errno.ENOENT, errno.ENOTDIR}:
+                break
+    raise failure or AssertionError
+
+
+def _fork(
+    path: bytes, words: "list[bytes]", environment: "dict[bytes, bytes]", signals: Signals, *, own_group: bool
+) -> int:
+    """Start the command with SIGCHLD ignored as we found it, which posix_spawn(3) cannot do. Raises `OSError`."""
+    failed, failing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+            for number in _HIDDEN_BY_PYTHON:
+                signal.signal(number, signal.SIG_DFL)
+            if own_group:
+                os.setpgid(0, 0)
+            signals.restore()
+            os.execve(path, words, environment)
+        except OSError as error:
+            os.write(failing, str(error.errno).encode())
+        finally:
+            os._exit(exits.NOT_FOUND)
+    os.close(failing)
+    with open(failed, "rb") as report:
+        number = report.read()
+    if number:
+        os.waitpid(pid, 0)
+        raise OSError(int(number), os.strerror(int(number)))
+    return pid
+
+
+class _Child:
+    """The command while it runs; it stays unreaped until its group is empty, so that neither id can be used again."""
+
+    def __init__(self, pid: int, signals: Signals, *, own_group: bool, tell: "Tell") -> None:
+        self._pid = pid
+        self._signals = signals
+        self._own_group = own_group
+        self._tell = tell
+        self._asked_to_end = False
+        self._refused = False
+
+    def watch(self, kill_after: float) -> int:
+        """Forward signals until the command has ended; return its exit code."""
+        while not self._has_ended():
+            self._receive(signal.sigwaitinfo(self._signals.watched))
+        if self._own_group and self._asked_to_end:
+            self._empty_group(kill_after)
+        ended = os.waitid(os.P_PID, self._pid, os.WEXITED)
+        if ended is None or ended.si_code == os.CLD_EXITED:
+            return ended.si_status if ended else exits.BUG
+        return exits.SIGNAL_BASE + ended.si_status
+
+    def _has_ended(self) -> bool:
+        if os.getpid() == 1:
+            _reap_orphans(but=self._pid)
+        return os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def _receive(self, received: signal.struct_siginfo) -> None:
+        number = received.si_signo
+        if number == signal.SIGCHLD:
+            return
+        if not self._own_group and self._already_had(received):
+            return
+        self._send(number)
+        self._asked_to_end = self._asked_to_end or number in _ENDING
+
+    def _already_had(self, received: signal.struct_siginfo) -> bool:
+        """Say whether the command, in our group, was sent the same signal by the terminal or by the shell's `fg`."""
+        if received.si_code == _SENT_BY_KERNEL:
+            return True
+        return received.si_signo == signal.SIGCONT and not processes.is_stopped(self._pid)
+
+    def _send(self, number: int) -> None:
+        try:
+            if self._own_group:
+                os.killpg(self._pid, number)
+            else:
+                os.kill(self._pid, number)
+        except ProcessLookupError:
+            pass
+        except PermissionError:
+            if not self._refused:
+                self._refused = True
+                text = f"may not signal the command (pid {self._pid}): it is waited for, and the lock is kept"
+                self._tell("warning", "cannot_signal", text)
+
+    def _empty_group(self, kill_after: float) -> None:
+        """Wait until nothing of the command's group is left; kill what outlives its grace."""
+        kill_at = time.monotonic() + kill_after
+        while processes.members(self._pid):
+            if time.monotonic() >= kill_at:
+                self._send(signal.SIGKILL)
+            received = signal.sigtimedwait(self._signals.watched, _LOOK_SECONDS)
+            if received:
+                self._receive(received)
+
+
+def _reap_orphans(*, but: int) -> None:
+    """Reap what was left to us as process 1, the command excepted."""
+    while True:
+        try:
+            dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+        if dead is None or dead.si_pid == but:
+            return
+        os.waitpid(dead.si_pid, os.WNOHANG)
+
+
+def _has_terminal() -> bool:
+    """Say whether this process has a controlling terminal."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
