@@ -5,8 +5,7 @@ import os
 import signal
 import time
 
-from runguard import exits, executable, processes
-from runguard.executable import CannotRun
+from runguard import executable, exits, processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,17 +56,15 @@ class Command:
         self.environment = environment
 
 
-def run(
-    command: Command, signals: Signals, *, inherit: "int | None", kill_after: float, tell: "Tell"
-) -> int:
+def run(command: Command, signals: Signals, *, inherit: int | None, kill_after: float, tell: "Tell") -> int:
     """Run the command to its end and return its exit code, or 128+N for signal N.
 
     `inherit` is a descriptor that the command gets beside those runguard was started with. `kill_after` is how many
-    seconds the rest of its process group has once a forwarded signal has ended it. `tell` takes a level, a word and a sentence.
-    Raises `CannotRun`.
+    seconds the rest of its process group has once a forwarded signal has ended it. `tell` takes a level, a word and
+    a sentence. Raises `CannotRun`.
     """
     if inherit is not None:
-        os.set_inheritable(inherit, True)
+        os.set_inheritable(inherit, True)  # noqa: FBT003 - positional only
     own_group = not _has_terminal()
     if signals.child_ignored:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -75,16 +72,16 @@ def run(
     return _Child(pid, signals, own_group=own_group, tell=tell).watch(kill_after)
 
 
-def replace(command: Command, signals: Signals, *, inherit: "int | None") -> "NoReturn":
+def replace(command: Command, signals: Signals, *, inherit: int | None) -> "NoReturn":
     """Turn this process into the command. Raises `CannotRun`."""
     if inherit is not None:
-        os.set_inheritable(inherit, True)
+        os.set_inheritable(inherit, True)  # noqa: FBT003 - positional only
     for number in _HIDDEN_BY_PYTHON:
         signal.signal(number, signal.SIG_DFL)
     signals.restore()
 
     def execute(path: bytes, words: "list[bytes]") -> int:
-        os.execve(path, words, command.environment)
+        os.execve(path, words, command.environment)  # noqa: S606 - no shell is the point
 
     _first_that_runs(command, execute)
     raise AssertionError
@@ -96,10 +93,10 @@ def _started(command: Command, signals: Signals, *, own_group: bool) -> int:
     def spawn(path: bytes, words: "list[bytes]") -> int:
         if signals.child_ignored:
             return _fork(path, words, command.environment, signals, own_group=own_group)
-        group = {"setpgroup": 0} if own_group else {}
-        return os.posix_spawn(
-            path, words, command.environment, setsigmask=signals.mask, setsigdef=_HIDDEN_BY_PYTHON, **group
-        )
+        mask, defaults = signals.mask, _HIDDEN_BY_PYTHON
+        if own_group:
+            return os.posix_spawn(path, words, command.environment, setpgroup=0, setsigmask=mask, setsigdef=defaults)
+        return os.posix_spawn(path, words, command.environment, setsigmask=mask, setsigdef=defaults)
 
     return _first_that_runs(command, spawn)
 
@@ -134,17 +131,17 @@ def _fork(
             if own_group:
                 os.setpgid(0, 0)
             signals.restore()
-            os.execve(path, words, environment)
+            os.execve(path, words, environment)  # noqa: S606 - no shell is the point
         except OSError as error:
             os.write(failing, str(error.errno).encode())
         finally:
             os._exit(exits.NOT_FOUND)
     os.close(failing)
     with open(failed, "rb") as report:
-        number = report.read()
-    if number:
+        code = int(report.read() or 0)
+    if code:
         os.waitpid(pid, 0)
-        raise OSError(int(number), os.strerror(int(number)))
+        raise OSError(code, os.strerror(code))
     return pid
 
 
@@ -165,10 +162,9 @@ class _Child:
             self._receive(signal.sigwaitinfo(self._signals.watched))
         if self._own_group and self._asked_to_end:
             self._empty_group(kill_after)
-        ended = os.waitid(os.P_PID, self._pid, os.WEXITED)
-        if ended is None or ended.si_code == os.CLD_EXITED:
-            return ended.si_status if ended else exits.BUG
-        return exits.SIGNAL_BASE + ended.si_status
+        _, status = os.waitpid(self._pid, 0)
+        code = os.waitstatus_to_exitcode(status)
+        return code if code >= 0 else exits.SIGNAL_BASE - code
 
     def _has_ended(self) -> bool:
         if os.getpid() == 1:

@@ -9,6 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from runguard.configfile import Document
     from runguard.options import Option, Value
 
 SYSTEM_FILE = "/etc/runguard.toml"
@@ -74,7 +75,7 @@ def home(environment: "Mapping[str, str]") -> str:
     """Return the home directory: HOME, else that of the password database."""
     if environment.get("HOME"):
         return environment["HOME"]
-    import pwd  # noqa: PLC0415 - HOME is nearly always set
+    import pwd
 
     try:
         return pwd.getpwuid(os.geteuid()).pw_dir
@@ -92,8 +93,8 @@ def _from_text(origin: str, option: "Option", text: str | bool) -> "Value":  # n
         raise UsageError(message) from None
 
 
-def _standard_files(environment: "Mapping[str, str]") -> "list[tuple[str, dict[str, dict]]]":
-    mine = os.path.join(home(environment), USER_FILE)  # noqa: PTH118 - pathlib costs more than the interpreter
+def _standard_files(environment: "Mapping[str, str]") -> "list[tuple[str, Document]]":
+    mine = os.path.join(home(environment), USER_FILE)
     found = [configfile.load(SYSTEM_FILE)] if os.path.lexists(SYSTEM_FILE) else []
     if os.path.lexists(mine):
         _check_owner(mine)
@@ -104,9 +105,11 @@ def _standard_files(environment: "Mapping[str, str]") -> "list[tuple[str, dict[s
 def _check_owner(path: str) -> None:
     """Refuse a file in a home that is not ours: sudo may leave HOME pointing at somebody else's."""
     try:
-        owner = os.stat(path).st_uid  # noqa: PTH116
+        owner = os.stat(path).st_uid
     except OSError as error:
         raise configfile.unreadable(path, error) from None
     if owner not in {0, os.geteuid()}:
-        message = f"{path}: belongs to uid {owner}, not to root or to uid {os.geteuid()}; name it with --config to use it"
+        message = (
+            f"{path}: belongs to uid {owner}, not to root or to uid {os.geteuid()}; name it with --config to use it"
+        )
         raise ConfigError(message)

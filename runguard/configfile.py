@@ -9,25 +9,24 @@ from runguard.errors import ConfigError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import ModuleType
+    from typing import Any
 
     from runguard.options import Option, Value
+
+    Document = dict[str, dict[str, Any]]
 
 BACKEND_KEYS = ("url", "password_file")
 TABLES = ("defaults", "job", "backend")
 
 
-def load(path: str) -> "tuple[str, dict[str, dict]]":
+def load(path: str) -> "tuple[str, Document]":
     """Read and check one file; returns its absolute path and its tables with their values read."""
-    path = os.path.abspath(path)  # noqa: PTH100
+    path = os.path.abspath(path)
     text, mode = _read(path)
     try:
-        import tomllib  # noqa: PLC0415 - only where a file exists
-    except ImportError:  # Python 3.10
-        import tomli as tomllib  # noqa: PLC0415
-
-    try:
-        document = tomllib.loads(text.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        document = _toml().loads(text.decode())
+    except ValueError as error:  # wrong TOML, or bytes that are not UTF-8
         message = f"{path}: {error}"
         raise ConfigError(message) from None
     checked = _checked(path, document)
@@ -37,11 +36,20 @@ def load(path: str) -> "tuple[str, dict[str, dict]]":
     return path, checked
 
 
+def _toml() -> "ModuleType":
+    """Load the reader here, on demand: most runs have no file."""
+    try:
+        import tomllib
+    except ImportError:  # Python 3.10
+        tomllib = __import__("tomli")
+    return tomllib
+
+
 def _read(path: str) -> tuple[bytes, int]:
     """Return the bytes and the mode of a regular file that others cannot write."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
-        with open(descriptor, "rb") as file:  # noqa: PTH123
+        with open(descriptor, "rb") as file:
             found = os.fstat(descriptor)
             mode = stat.S_IMODE(found.st_mode)
             if not stat.S_ISREG(found.st_mode):
@@ -55,13 +63,13 @@ def _read(path: str) -> tuple[bytes, int]:
         raise unreadable(path, error) from None
 
 
-def _checked(path: str, document: "dict[str, object]") -> "dict[str, dict]":
+def _checked(path: str, document: "dict[str, object]") -> "Document":
     """Return the document with every key known and every value read; raises `ConfigError` otherwise."""
     for table in document:
         if table not in TABLES:
             message = f"{path}: [{table}] is not known{nearest(table, TABLES)}"
             raise ConfigError(message)
-    checked: dict[str, dict] = {}
+    checked: Document = {}
     if "defaults" in document:
         checked["defaults"] = _options(f"{path} [defaults]", document["defaults"])
     checked["job"] = {
@@ -96,7 +104,11 @@ def _options(where: str, values: object) -> "dict[str, Value]":
     for key, value in _table(where, values).items():
         if key not in known:
             dotted = where.rpartition("[job.")[2].rstrip("]")
-            hint = f'; a name with a dot is quoted: [job."{dotted}.{key}"]' if isinstance(value, dict) else nearest(key, list(known))
+            hint = (
+                f'; a name with a dot is quoted: [job."{dotted}.{key}"]'
+                if isinstance(value, dict)
+                else nearest(key, list(known))
+            )
             message = f"{where}: {key} is not known{hint}"
             raise ConfigError(message)
         read[key] = _from_toml(f"{where}: {key}", known[key], value)
@@ -133,20 +145,21 @@ def _backend(where: str, values: object) -> dict[str, str]:
     return read
 
 
-def _holds_password(document: "dict[str, dict]") -> bool:
+def _holds_password(document: "Document") -> bool:
     sections = [document.get("defaults", {}), *document["job"].values()]
     written = [str(section["backend"]) for section in sections if "backend" in section]
     written += [backend["url"] for backend in document["backend"].values()]
     return any(urls.has_password(url) and "${" not in url for url in written)
 
 
-def _unreadable(path: str, error: OSError) -> ConfigError:
+def unreadable(path: str, error: OSError) -> ConfigError:
+    """Return the error for a file that cannot be read."""
     return ConfigError(f"cannot read the configuration file {path}: {error.strerror}")
 
 
 def nearest(word: str, known: "Sequence[str]") -> str:
     """Return `; did you mean ...?` for a word that is not known, or nothing when none is near."""
-    import difflib  # noqa: PLC0415 - only for a word that is refused
+    import difflib
 
     found = difflib.get_close_matches(word.replace("_", "-"), known, n=1, cutoff=0.5)
     return f"; did you mean {found[0]}?" if found else f"; known are {', '.join(known)}"

@@ -53,7 +53,7 @@ def reserve_standard_descriptors() -> None:
 
 
 def arguments(last: list[str]) -> list[bytes]:
-    """Return the last arguments of this process as bytes: from the kernel, since not every locale's decoding can be undone."""
+    """Return the last arguments of this process as bytes; from the kernel, since decoding cannot always be undone."""
     try:
         with open("/proc/self/cmdline", "rb") as file:
             words = file.read().split(b"\0")[:-1]

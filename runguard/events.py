@@ -43,7 +43,7 @@ class Attempt:
 class Notice:
     """Something worth a line while an attempt goes on.
 
-    `level` says to whom: `error` and `warning` to everybody, `hint` to somebody who watches, `detail` to who asks for it.
+    `level` says to whom: `error` and `warning` to everybody, `hint` to who watches, `detail` to who asks for it.
     """
 
     __slots__ = ("level", "name", "run_id", "text", "what")

@@ -31,7 +31,18 @@ KILL_AFTER = 10.0
 class Run:
     """What is to be run, and what was decided for the case that the lock is busy. Durations are seconds."""
 
-    __slots__ = ("attended", "backend", "command", "conflict_code", "jitter", "max_waiters", "name", "policy", "replace", "run_id")
+    __slots__ = (
+        "attended",
+        "backend",
+        "command",
+        "conflict_code",
+        "jitter",
+        "max_waiters",
+        "name",
+        "policy",
+        "replace",
+        "run_id",
+    )
 
     def __init__(  # noqa: PLR0913 - one field each, all by name
         self,

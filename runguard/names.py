@@ -20,7 +20,7 @@ def check(text: str) -> str:
 
 def nearest(text: str) -> str:
     """Return the valid name that looks most like `text`."""
-    import unicodedata  # noqa: PLC0415 - only for a name that is refused
+    import unicodedata
 
     plain = unicodedata.normalize("NFKD", text).lower()
     kept = "".join(c if c in _LATER else "" if unicodedata.combining(c) else "-" for c in plain)

@@ -1,6 +1,6 @@
 """The options of `run`, declared once.
 
-The command line, the configuration keys, the environment variables and the tests of the manual pages all read this table.
+The command line, the configuration keys, the environment variables and the tests of the manual pages read this table.
 """
 
 from runguard import durations
@@ -15,7 +15,8 @@ ENVIRONMENT_PREFIX = "RUNGUARD_"
 class Kind:
     """How the text of an option becomes a value.
 
-    `read` takes text and raises `ValueError` with a sentence; `native` lists the types that a TOML file may hold instead of text.
+    `read` takes text and raises `ValueError` with a sentence; `native` lists the types that a TOML file may hold
+    instead of text.
     """
 
     def read(self, text: str) -> Value:
@@ -167,7 +168,14 @@ RUN = (
     Option("shared", "s", None, Flag(), default=False, says="take a shared lock (file and postgresql)"),
     Option("max-waiters", None, "N", Whole(0, 1_000_000), None, "with wait: skip when N already wait on this host"),
     Option("no-fork", "F", None, Flag(), default=False, says="file backend: replace runguard by the command"),
-    Option("allow-replica", None, None, Flag(), default=False, says="accept a read-only server, which excludes nobody on the primary"),
+    Option(
+        "allow-replica",
+        None,
+        None,
+        Flag(),
+        default=False,
+        says="accept a read-only server, which excludes nobody on the primary",
+    ),
     Option("jitter", None, "DURATION", Duration(), 0.0, "wait a random part of this first"),
     Option("quiet", "q", None, Flag(), default=False, says="say nothing about conflicts; errors are still said"),
     Option("verbose", "v", None, Flag(), default=False, says="say on stderr what happens, good news included"),

@@ -5,7 +5,7 @@ import stat
 
 from runguard import urls
 from runguard.configfile import nearest
-from runguard.errors import ConfigError, UsageError
+from runguard.errors import ConfigError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,18 +58,18 @@ def _expanded(where: str, url: str, environment: "Mapping[str, str]") -> str:
 
 
 def _quoted(value: str) -> str:
-    from urllib.parse import quote  # noqa: PLC0415 - costs more than the rest of this module
+    from urllib.parse import quote
 
     return quote(value, safe="")
 
 
 def _password(where: str, path: str) -> str:
     """Return the first line of a password file that others cannot read."""
-    if not os.path.isabs(path):  # noqa: PTH117
+    if not os.path.isabs(path):
         message = f"{where}: password_file {path}: write an absolute path"
         raise ConfigError(message)
     try:
-        with open(path, encoding="utf-8", opener=_without_blocking) as file:  # noqa: PTH123
+        with open(path, encoding="utf-8", opener=_without_blocking) as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             if mode & (stat.S_IROTH | stat.S_IWOTH):
                 message = f"{where}: password_file {path} can be read by others (mode {mode:04o}): chmod o-rwx {path}"

@@ -1,5 +1,7 @@
 """Backend URLs as text: the scheme, and a form in which no password can be read."""
 
+ENCODE = "in a password write special characters as %40 (@), %2F (/), %3A (:), %3F (?), %23 (#)"
+
 
 def scheme(url: str) -> str:
     """Return what stands before the first colon, in lower case."""

@@ -44,6 +44,9 @@ if TYPE_CHECKING:
             """Say what the lock is to others; asks nobody."""
 
 
+LOST = "the lock was lost while the command ran, another run may have had it"
+
+
 class Busy:
     """Somebody else has the lock."""
 

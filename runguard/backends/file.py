@@ -39,7 +39,9 @@ class FileLock:
         self._operation = fcntl.LOCK_SH if target.shared else fcntl.LOCK_EX
         self._chosen = _directory(target.url)
         self._foreign = target.key is not None
-        self._directory = os.path.dirname(os.path.abspath(target.key)) if target.key else self._chosen or lockdir.default()
+        self._directory = (
+            os.path.dirname(os.path.abspath(target.key)) if target.key else self._chosen or lockdir.default()
+        )
         self.path = os.path.abspath(target.key or os.path.join(self._directory, f"{target.name}.lock"))
 
     def acquire(self, *, wait: float | None, on_wait: "Callable[[Busy], bool]") -> "HeldFile | Busy":
@@ -122,7 +124,11 @@ class FileLock:
 
     def _cannot_lock(self, descriptor: int, error: OSError) -> BackendError:
         kind = lockfacts.file_system_type(descriptor)
-        advice = "; name a lock directory on a local file system" if error.errno in {errno.ENOLCK, errno.ENOTSUP, errno.EBADF} else ""
+        advice = (
+            "; name a lock directory on a local file system"
+            if error.errno in {errno.ENOLCK, errno.ENOTSUP, errno.EBADF}
+            else ""
+        )
         return BackendError(f"cannot lock {self.path} (file system {kind}): {error.strerror}{advice}")
 
 
@@ -144,7 +150,9 @@ class HeldFile:
             said.append(f"{self._path} lies on {kind}: whether other hosts are excluded depends on that file system")
         mode = stat.S_IMODE(os.fstat(self.descriptor).st_mode)
         if mode & stat.S_IROTH and _reachable_by_others(os.path.dirname(self._path)):
-            said.append(f"every user can open {self._path} (mode {mode:04o}) and hold the lock: chmod o-rwx {self._path}")
+            said.append(
+                f"every user can open {self._path} (mode {mode:04o}) and hold the lock: chmod o-rwx {self._path}"
+            )
         return said
 
     def release(self) -> str | None:
@@ -166,8 +174,7 @@ class HeldFile:
 def _directory(url: str) -> str | None:
     """Return the directory that a `file:` URL names, None for the default one."""
     path = url.partition(":")[2]
-    if path.startswith("//"):
-        path = path[2:]
+    path = path.removeprefix("//")
     if not path:
         return None
     if not path.startswith("/"):

@@ -66,7 +66,8 @@ def check(path: str) -> int:
     try:
         found = os.lstat(path)
     except OSError as error:
-        message = f"cannot use the lock directory {path}: {error.strerror}; make it first, for instance install -d -m 0700 {path}"
+        advice = f"make it first, for instance install -d -m 0700 {path}"
+        message = f"cannot use the lock directory {path}: {error.strerror}; {advice}"
         raise BackendError(message) from None
     mode = stat.S_IMODE(found.st_mode)
     if stat.S_ISLNK(found.st_mode):
@@ -74,10 +75,10 @@ def check(path: str) -> int:
     if not stat.S_ISDIR(found.st_mode):
         raise _unsafe(path, "it is not a directory")
     if mode & _OTHERS_WRITE and not mode & stat.S_ISVTX:
-        raise _unsafe(path, f"everybody can write there and it is not sticky (mode {mode:04o}): chmod o-w or chmod +t")
+        raise _unsafe(path, f"all can write there and it is not sticky (mode {mode:04o}): chmod o-w or chmod +t")
     for_group = bool(mode & _GROUP_WRITE and mode & stat.S_ISGID)
     if mode & _GROUP_WRITE and not for_group and not mode & _OTHERS_WRITE:
-        raise _unsafe(path, f"its group can write there and it is not setgid (mode {mode:04o}): chmod g-w or chmod g+s")
+        raise _unsafe(path, f"its group can write and it is not setgid (mode {mode:04o}): chmod g-w or chmod g+s")
     if not for_group and not mode & _OTHERS_WRITE and found.st_uid not in {0, os.geteuid()}:
         raise _unsafe(path, f"it belongs to uid {found.st_uid}, not to root or to uid {os.geteuid()}")
     return _FILES_OF_GROUP if for_group else _FILES_OF_OWNER

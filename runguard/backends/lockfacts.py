@@ -7,7 +7,9 @@ from runguard.holder import Holder
 _FIELDS = ("pid", "host", "user", "since", "command")
 _CONTENT_LIMIT = 4096
 _SHOWN_COMMAND = 200
-_NETWORK = frozenset(("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "ceph", "afs", "lustre", "gfs2", "ocfs2"))
+_NETWORK = frozenset(
+    ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "ceph", "afs", "lustre", "gfs2", "ocfs2")
+)
 
 
 def write_holder(descriptor: int, holder: Holder) -> None:
@@ -66,7 +68,7 @@ def _written(descriptor: int) -> Holder:
     found = dict(line.split("=", 1) for line in text.split("\n") if "=" in line)
     pid = found.get("pid", "")
     return Holder(
-        pid=int(pid) if pid.isascii() and pid.isdigit() and len(pid) < 10 else None,  # noqa: PLR2004 - any pid_t
+        pid=int(pid) if pid.isascii() and pid.isdigit() and len(pid) < 10 else None,
         **{field: found[field] for field in _FIELDS[1:] if field in found},
     )
 
@@ -92,4 +94,8 @@ def _command_of(pid: int) -> str | None:
 
 
 def _one_line(text: str) -> str:
-    return text[:_SHOWN_COMMAND].encode("unicode_escape").decode("ascii") if not text.isprintable() else text[:_SHOWN_COMMAND]
+    return (
+        text[:_SHOWN_COMMAND].encode("unicode_escape").decode("ascii")
+        if not text.isprintable()
+        else text[:_SHOWN_COMMAND]
+    )

@@ -1,13 +1,13 @@
 """GET_LOCK of MariaDB and MySQL: excludes clients of one server, across its databases.
 
-One dedicated connection holds it and never reconnects: the lock is gone with its session. GET_LOCK answers 1, 0 or NULL,
-and NULL (the query was killed) is neither yes nor busy.
+One dedicated connection holds it and never reconnects: the lock is gone with its session. GET_LOCK answers
+1, 0 or NULL, and NULL (the query was killed) is neither yes nor busy.
 """
 
 import time
 
 from runguard.backends import lockdir, mariadbconnect, session
-from runguard.backends.base import Busy, Identity
+from runguard.backends.base import LOST, Busy, Identity
 from runguard.backends.mariadbconnect import speaking
 from runguard.errors import BackendError, UsageError
 from runguard.holder import Holder
@@ -58,7 +58,12 @@ class MariadbLock:
     def identity(self) -> Identity:
         """Return the name, and the SQL that takes it."""
         literal = self._key.replace("\\", "\\\\").replace("'", "''")
-        return Identity("mariadb", self._key, "clients of one server, whatever their database", (f"SELECT GET_LOCK('{literal}', 0);",))
+        return Identity(
+            "mariadb",
+            self._key,
+            "clients of one server, whatever their database",
+            (f"SELECT GET_LOCK('{literal}', 0);",),
+        )
 
     def waiters(self) -> "Waiters":
         """Return the count of those who wait for this name on this host."""
@@ -116,15 +121,14 @@ class _Session:
 
     def release(self) -> str | None:
         """Unlock and end the session."""
-        lost = "the lock was lost while the command ran, another run may have had it"
         try:
             with self._speaking("give the lock back"):
                 (had,) = self._row("SELECT RELEASE_LOCK(%(key)s)", {"key": self._key})
         except BackendError as error:
-            return f"{lost}: {error}"
+            return f"{LOST}: {error}"
         finally:
             self.close()
-        return None if had == 1 else f"{lost}: {self._where} did not know it"
+        return None if had == 1 else f"{LOST}: {self._where} did not know it"
 
     def close(self) -> None:
         """End the session; the server gives up what it held or waited for."""
@@ -135,13 +139,15 @@ class _Session:
         (before,) = self._row("SELECT CONNECTION_ID()", {})
         (answer,) = self._row("SELECT GET_LOCK(%(key)s, %(seconds)s)", {"key": self._key, "seconds": round(seconds, 3)})
         if answer is None:
-            message = f"{self._where} ended GET_LOCK without an answer (NULL): the query was killed, or a limit of the server struck"
+            why = "the query was killed, or a limit of the server struck"
+            message = f"{self._where} ended GET_LOCK without an answer (NULL): {why}"
             raise BackendError(message)
         if answer != 1:
             return False
         holder, after = self._row("SELECT IS_USED_LOCK(%(key)s), CONNECTION_ID()", {"key": self._key})
         if not holder == after == before:
-            message = f"{self._where} moved our session from {before} to {after}: a multiplexing proxy stands in between; give runguard a direct connection"
+            why = "a multiplexing proxy stands in between; give runguard a direct connection"
+            message = f"{self._where} moved our session from {before} to {after}: {why}"
             raise BackendError(message)
         return True
 

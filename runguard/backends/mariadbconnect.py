@@ -33,7 +33,11 @@ _LONGEST_IDLE = 31_536_000
 _TRANSIENT = frozenset((1040, 1053, 1077, 1152, 1158, 1159, 1160, 1161, 1203, 1927, 2002, 2003, 2006, 2013, 2055, 4031))
 _GALERA_REFUSES = 1235
 _VARIABLES = {"MYSQL_HOST": "host", "MYSQL_TCP_PORT": "port", "MYSQL_UNIX_PORT": "unix_socket", "MYSQL_PWD": "password"}
-_OF_OPTION_FILES = {"socket": "unix_socket", "ssl-verify-server-cert": "ssl_verify_identity", "skip-ssl": "ssl_disabled"}
+_OF_OPTION_FILES = {
+    "socket": "unix_socket",
+    "ssl-verify-server-cert": "ssl_verify_identity",
+    "skip-ssl": "ssl_disabled",
+}
 _NOT_PROTOCOL = (struct.error, IndexError, ValueError, TypeError, AssertionError)
 GALERA = "GET_LOCK excludes only clients of one Galera node: use a lease backend, which is a row"
 
@@ -41,7 +45,7 @@ GALERA = "GET_LOCK excludes only clients of one Galera node: use a lease backend
 def connect(target: "Target") -> "tuple[Connection, float]":
     """Return a connection ready for the lock, and the seconds after which it stops waiting for an answer.
 
-    Raises `UsageError` for a bad URL, `ConfigError` for a bad option file, `BackendError` for a server that cannot be used.
+    Raises `UsageError` for a bad URL, `ConfigError` for a bad option file, `BackendError` for an unusable server.
     """
     pymysql = _driver()
     where = masked(target.url)
@@ -88,7 +92,9 @@ def speaking(where: str, action: str, *, secret: str = "") -> "Iterator[None]":
         message = f"cannot {action} at {where}: {error}; pip install 'runguard-cli[mariadb-auth]'"
         raise BackendError(message) from None
     except _NOT_PROTOCOL as error:
-        message = f"cannot {action} at {where}: what answers there does not speak MariaDB's protocol ({type(error).__name__})"
+        message = (
+            f"cannot {action} at {where}: what answers there does not speak MariaDB's protocol ({type(error).__name__})"
+        )
         raise BackendError(message) from None
 
 
@@ -107,7 +113,8 @@ def _prepare(connection: "Connection", target: "Target", where: str) -> None:
         raise BackendError(message)
     read_only = [name for name in ("read_only", "innodb_read_only") if variables.get(name, "OFF") not in {"OFF", "0"}]
     if read_only and not target.allow_replica:
-        message = f"{where} is read-only ({read_only[0]}), its locks exclude nobody on the primary: name the primary, or give --allow-replica"
+        advice = "name the primary, or give --allow-replica"
+        message = f"{where} is read-only ({read_only[0]}), its locks exclude nobody on the primary: {advice}"
         raise BackendError(message)
     limits = [f"SESSION {name} = 0" for name in ("max_statement_time", "max_execution_time") if name in variables]
     connection.query("SET " + ", ".join([f"SESSION wait_timeout = {_LONGEST_IDLE}", *limits]))
@@ -203,7 +210,7 @@ def _seconds(settings: dict[str, str], name: str, default: float, where: str) ->
 
 
 def _port(text: str, where: str) -> int:
-    if not (text.isascii() and text.isdigit() and 0 < int(text) < 65536):  # noqa: PLR2004 - 16 bits
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < 65536):
         message = f"port of {where} is not a number from 1 to 65535"
         raise UsageError(message)
     return int(text)

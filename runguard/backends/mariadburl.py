@@ -4,7 +4,7 @@ from urllib.parse import unquote
 
 from runguard.configfile import nearest
 from runguard.errors import UsageError
-from runguard.urls import masked
+from runguard.urls import ENCODE, masked
 
 URL_OPTIONS = (
     "user",
@@ -36,7 +36,7 @@ def parsed(url: str) -> dict[str, str]:
     user, _, password = userinfo.partition(":")
     host, port = _address(address)
     if "@" in userinfo or "@" in database or "@" in query or "#" in url or (port and not port.isdigit()):
-        message = f"backend {masked(url)} is not a URL; in a password write special characters as %40 (@), %2F (/), %3A (:), %3F (?), %23 (#)"
+        message = f"backend {masked(url)} is not a URL; {ENCODE}"
         raise UsageError(message)
     found = {"user": user, "password": password, "host": host, "port": port, "database": database}
     given = {name: unquote(value) for name, value in found.items() if value}

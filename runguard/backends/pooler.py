@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     Connection = psycopg.Connection[tuple[Any, ...]]
 
 _LOOKS = 3
-_SECONDS = 2.0
+_SECONDS = 1.0
 _ASK = b"SELECT pg_backend_pid()"
 
 
@@ -21,7 +21,7 @@ def shares_sessions(ours: "Connection", connect: "Callable[[], Connection]") -> 
     """Say whether it is proven that `ours`, idle between statements, does not have a server session for itself.
 
     Proof is a session that changes from one statement to the next, or a second connection that is given ours
-    inside its transaction. No answer within two seconds is no proof: a session pool may be used up.
+    inside its transaction. No answer to the second within a second is no proof: a session pool may be used up.
     """
     mine = {_session_of(ours, _ASK) for _ in range(_LOOKS)}
     if len(mine) > 1:
@@ -29,7 +29,10 @@ def shares_sessions(ours: "Connection", connect: "Callable[[], Connection]") -> 
     for _ in range(_LOOKS):
         other = connect()
         try:
-            if _session_of(other, b"BEGIN; " + _ASK) in mine or _session_of(ours, _ASK) not in mine:
+            theirs = _session_of(other, b"BEGIN; " + _ASK)
+            if theirs is None:
+                return False
+            if theirs in mine or _session_of(ours, _ASK) not in mine:
                 return True
         finally:
             other.close()

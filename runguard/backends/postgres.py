@@ -9,7 +9,7 @@ import hashlib
 import select
 
 from runguard.backends import lockdir, postgresconnect, session
-from runguard.backends.base import Busy, Identity
+from runguard.backends.base import LOST, Busy, Identity
 from runguard.backends.postgresconnect import POOLED, speaking
 from runguard.errors import BackendError, UsageError
 from runguard.holder import Holder
@@ -67,7 +67,7 @@ class PostgresLock:
         """Return the key, and the SQL that computes and takes it."""
         taken = "SELECT pg_try_advisory_lock({});"
         expression = f"('x' || encode(substr(sha256('runguard:{self._target.name}'), 1, 8), 'hex'))::bit(64)::bigint"
-        recipes = (taken.format(self._key),)
+        recipes: tuple[str, ...] = (taken.format(self._key),)
         if self._target.key is None:
             recipes = (taken.format(expression), *recipes)
         return Identity("postgresql", str(self._key), "clients of one database on one primary", recipes)
@@ -151,10 +151,14 @@ class _Session:
                 if self._can_notify:
                     self._connection.execute("SELECT pg_notify(%(channel)s, '')", {"channel": self._channel})
         except BackendError as error:
-            return f"the lock was lost while the command ran, another run may have had it: {error}"
+            return f"{LOST}: {error}"
         finally:
             self.close()
-        return None if had else f"the lock was lost while the command ran, another run may have had it: {self._where} did not know it"
+        return (
+            None
+            if had
+            else f"the lock was lost while the command ran, another run may have had it: {self._where} did not know it"
+        )
 
     def close(self) -> None:
         """End the session; the server gives up what it held."""

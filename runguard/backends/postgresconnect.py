@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from runguard.backends import pooler
 from runguard.backends.session import CONNECT_SECONDS
 from runguard.errors import BackendError, UnreachableError, UsageError
-from runguard.urls import masked
+from runguard.urls import ENCODE, masked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def connect(target: "Target") -> "tuple[Connection, bool]":
     psycopg = _driver()
     where = masked(target.url)
     given = _parsed(psycopg, target.url)
-    wanted = {name: value for name, value in _CLIENT_DEFAULTS.items() if name not in given}
+    wanted: dict[str, Any] = {name: value for name, value in _CLIENT_DEFAULTS.items() if name not in given}
     if os.environ.get("PGCONNECT_TIMEOUT"):
         wanted.pop("connect_timeout", None)
     if target.password is not None:
@@ -92,7 +92,8 @@ def _prepare(psycopg: "ModuleType", connection: "Connection", target: "Target", 
     row = connection.execute("SELECT pg_is_in_recovery(), pg_backend_pid()").fetchone()
     standby, pid = row or (False, 0)
     if standby and not target.allow_replica:
-        message = f"{where} is a standby, whose locks exclude nobody on the primary: name the primary, or give --allow-replica"
+        advice = "name the primary, or give --allow-replica"
+        message = f"{where} is a standby, whose locks exclude nobody on the primary: {advice}"
         raise BackendError(message)
     # PgBouncer makes up the key that a client gets for its session; PostgreSQL gives its own pid.
     if connection.info.backend_pid != pid and pooler.shares_sessions(
@@ -158,7 +159,7 @@ def _parsed(psycopg: "ModuleType", url: str) -> "dict[str, Any]":
     """Return what a URI says; one whose password was not encoded is refused before any part of it can be shown."""
     from psycopg.conninfo import conninfo_to_dict
 
-    advice = f"backend {masked(url)} is not a PostgreSQL URI; in a password write special characters as %40 (@), %2F (/), %3A (:)"
+    advice = f"backend {masked(url)} is not a PostgreSQL URI; {ENCODE}"
     try:
         given = conninfo_to_dict(url)
     except psycopg.Error:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         def close(self) -> None:
             """End the session, and whatever it waits for or holds. Never raises."""
 
+
 CONNECT_SECONDS = 10
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 2.0

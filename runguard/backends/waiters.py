@@ -8,7 +8,7 @@ from runguard.backends import lockfile
 
 _FLOCK = struct.Struct("hhqqi4x")
 _COUNTING = 1 << 40
-"""The byte that is locked while somebody counts: two that arrive together must not both, or neither, get the last place."""
+"""Locked while somebody counts: of two that arrive together exactly one must get the last place."""
 
 
 class Waiters:

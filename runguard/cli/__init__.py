@@ -34,7 +34,7 @@ def main() -> None:
     sys.exit(_code(sys.argv[1:]))
 
 
-def _code(arguments: list[str]) -> int:
+def _code(arguments: list[str]) -> int:  # noqa: PLR0911 - one for each kind of ending
     """Return the exit code; whatever goes wrong is one line on standard error."""
     try:
         code = commands.main(arguments, prog_name="runguard", standalone_mode=False)
@@ -65,7 +65,8 @@ def _refuse(context: click.Context | None, message: str, code: int) -> int:
 def _sentence(error: click.UsageError) -> str:
     """Return click's message in our form."""
     if isinstance(error, click.NoSuchOption) and error.option_name == "--timeout":
-        return "--timeout could mean two things: --wait limits the wait for the lock, --max-runtime (not in this version) the command"
+        meanings = "--wait limits the wait for the lock, --max-runtime (not in this version) the command"
+        return f"--timeout could mean two things: {meanings}"
     message = error.format_message().replace("\n", " ").rstrip(".")
     return message[:1].lower() + message[1:]
 
@@ -76,7 +77,7 @@ def _path(context: click.Context | None) -> str:
 
 def _discard_output() -> None:
     """Nobody reads our output any more: keep the interpreter from complaining about it at its end."""
-    sys.stdout = None  # type: ignore[assignment]
+    sys.stdout = None
 
 
 def _bug(arguments: list[str], error: Exception) -> int:

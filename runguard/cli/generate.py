@@ -32,6 +32,6 @@ def _parameter(option: "Option") -> click.Option:
 
 
 def _help(option: "Option") -> str:
-    facts = [f"default {option.default}"] if option.default not in {None, False, 0.0} else []
+    facts = [f"default {option.default}"] if option.default not in (None, False, 0.0) else []
     facts += [f"variable {option.variable}"] if option.variable else []
     return f"{option.says} [{'; '.join(facts)}]" if facts else option.says

@@ -33,7 +33,7 @@ def run(words: tuple[str, ...], **values: str | bool | None) -> int:
     emit = wiring.emitter(settings, sees=sees)
     run_id = os.urandom(16).hex()
     if urls.has_password(str(flags.get("backend", ""))):
-        text = "the password in --backend can be read by every user of this host: use the configuration file or the driver's own"
+        text = "every user of this host can read the password in --backend; put it into a file of the driver or ours"
         emit(events.Notice(events.HINT, "password_in_argv", text, name=name, run_id=run_id))
     lock = wiring.lock(where, name, settings, _myself(arguments))
     return guard.run(
@@ -57,7 +57,10 @@ def run(words: tuple[str, ...], **values: str | bool | None) -> int:
 command = click.Command(
     "run",
     callback=run,
-    params=[*generate.parameters(options.RUN), click.Argument(["words"], nargs=-1, type=click.UNPROCESSED, metavar="NAME [--] COMMAND [ARG]...")],
+    params=[
+        *generate.parameters(options.RUN),
+        click.Argument(["words"], nargs=-1, type=click.UNPROCESSED, metavar="NAME [--] COMMAND [ARG]..."),
+    ],
     help=run.__doc__,
     context_settings={"allow_interspersed_args": False},
 )
@@ -83,9 +86,7 @@ def _split(words: tuple[str, ...]) -> tuple[str, list[str]]:
 
 def _command(arguments: list[str], *, name: str, run_id: str) -> Command:
     received = environment.received()
-    return Command(
-        environment.arguments(arguments), environment.of_run(received, name=name, run_id=run_id, attempt=1)
-    )
+    return Command(environment.arguments(arguments), environment.of_run(received, name=name, run_id=run_id, attempt=1))
 
 
 def _myself(arguments: list[str]) -> Holder:
@@ -98,7 +99,11 @@ def _myself(arguments: list[str]) -> Holder:
     except KeyError:
         login = str(user)
     return Holder(
-        pid=os.getpid(), host=os.uname().nodename, user=login, since=stamps.now(), command=printable(" ".join(arguments))
+        pid=os.getpid(),
+        host=os.uname().nodename,
+        user=login,
+        since=stamps.now(),
+        command=printable(" ".join(arguments)),
     )
 
 

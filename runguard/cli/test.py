@@ -1,4 +1,4 @@
-"""`runguard test`: is the lock free?"""
+"""`runguard test`: says whether the lock is free."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ import click
 
 from runguard import config, exits, names, options, place, wiring
 from runguard.cli import generate
-from runguard.errors import RunguardError, UsageError
+from runguard.errors import BackendError, RunguardError, UsageError
 from runguard.printable import printable
 from runguard.sinks.stderr import say
 
@@ -30,7 +30,7 @@ def test(name: str, *, exec_condition: bool, **values: str | bool | None) -> int
         settings = config.gather(name, generate.given(values), options.LOOK, os.environ)
         busy = wiring.lock(place.find(settings, os.environ), name, settings).probe()
     except RunguardError as error:
-        if not exec_condition and not isinstance(error, wiring.BackendError):
+        if not exec_condition and not isinstance(error, BackendError):
             raise
         say(printable(f"runguard: {name}: {error}"))
         return unknown
