@@ -29,11 +29,10 @@ def candidates(word: bytes, environment: "dict[bytes, bytes]") -> list[bytes]:
     if path is None:
         path = os.fsencode(os.confstr("CS_PATH") or "/bin:/usr/bin")
     found = [os.path.join(directory or b".", word) for directory in path.split(b":")] if word else []
-    there = [file for file in found if os.path.lexists(file)]
-    if not there:
+    files = [file for file in found if os.path.lexists(file) and not os.path.isdir(file)]
+    if not files:
         raise CannotRun(exits.NOT_FOUND, f"{_shown(word)}: command not found in PATH={_shown(path)}")
-    files = [file for file in there if not os.path.isdir(file)]
-    return files or there[:1]
+    return files
 
 
 def refusal(path: bytes, error: OSError) -> CannotRun:

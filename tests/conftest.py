@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 COMMAND = [sys.executable, "-m", "runguard"]
+PROGRAMS = Path(__file__).parent / "programs"
 
 
 class Runguard:
@@ -112,6 +113,32 @@ def eventually(check: Callable[[], object], *, seconds: float = 20) -> object:
             return answer
         time.sleep(0.01)
     pytest.fail(f"did not happen within {seconds} s: {check}")
+
+
+def helper(name: str, *words: str) -> list[str]:
+    """Return the words that run one of the small programs beside the tests."""
+    return [sys.executable, "-S", "-E", str(PROGRAMS / name), *words]
+
+
+def state(pid: int) -> str:
+    """Return the letter that /proc/PID/stat gives a process, an empty string for one that is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def is_alive(pid: int) -> bool:
+    """Say whether a process is there; a zombie is not."""
+    return state(pid) not in {"", "Z", "X"}
+
+
+def children(pid: int) -> list[int]:
+    """Return the pids of the children of a process, zombies included."""
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
 def _server(start: Callable[[], object]) -> object:
