@@ -36,7 +36,7 @@ class Settings:
     def error(self, level: int | None, message: str) -> UsageError | ConfigError:
         """Return the error for a bad combination: a wrong file if the file said it, else wrong usage."""
         origin = self.levels[level][0] if level is not None else ""
-        if origin.startswith("/") or "[" in origin:
+        if "[" in origin:
             return ConfigError(f"{origin}: {message}")
         return UsageError(message)
 

@@ -29,6 +29,9 @@ def load(path: str) -> "tuple[str, Document]":
     except ValueError as error:  # wrong TOML, or bytes that are not UTF-8
         message = f"{path}: {error}"
         raise ConfigError(message) from None
+    except RecursionError:
+        message = f"{path}: is nested too deeply"
+        raise ConfigError(message) from None
     checked = _checked(path, document)
     if mode & stat.S_IROTH and _holds_password(checked):
         message = f"{path}: holds a password and can be read by others (mode {mode:04o}): chmod o-rwx {path}"
@@ -130,13 +133,13 @@ def _from_toml(where: str, option: "Option", value: object) -> "Value":
 
 
 def _backend(where: str, values: object) -> dict[str, str]:
-    read: dict[str, str] = {}
+    read = {"where": where}
     for key, value in _table(where, values).items():
         if key not in BACKEND_KEYS:
             message = f"{where}: {key} is not known{nearest(key, BACKEND_KEYS)}"
             raise ConfigError(message)
-        if not isinstance(value, str) or not value:
-            message = f"{where}: {key} wants a string"
+        if not isinstance(value, str) or not value or "\0" in value:
+            message = f"{where}: {key} wants a string, not empty and without NUL"
             raise ConfigError(message)
         read[key] = value
     if "url" not in read:

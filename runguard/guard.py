@@ -70,14 +70,14 @@ class Run:
         self.attended = attended
 
 
-def run(run: Run, lock: "Lock", emit: "Emit") -> int:
+def run(run: Run, make_lock: "Callable[[], Lock]", emit: "Emit") -> int:
     """Make one attempt, say how it ended, and return the exit code."""
 
     def tell(level: str, what: str, text: str) -> None:
         emit(events.Notice(level, what, text, name=run.name, run_id=run.run_id))
 
     started = stamps.now()
-    ended = _attempt(run, lock, tell)
+    ended = _attempt(run, make_lock, tell)
     code = outcome.exit_code(ended, run.conflict_code)
     emit(
         events.Attempt(
@@ -97,12 +97,12 @@ def run(run: Run, lock: "Lock", emit: "Emit") -> int:
     return code
 
 
-def _attempt(run: Run, lock: "Lock", tell: "Tell") -> "Outcome":
+def _attempt(run: Run, make_lock: "Callable[[], Lock]", tell: "Tell") -> "Outcome":
     """Take the lock and run the command under it, or say why not."""
     try:
         with interrupts.raised():
             _pause(run.jitter)
-            answer = _acquire(run, lock, tell)
+            answer = _acquire(run, make_lock(), tell)
             if isinstance(answer, outcome.Skipped | outcome.WaitExpired):
                 return answer
             # From here on signals are the command's: kept back until it is there to have them.

@@ -29,12 +29,15 @@ class Kind:
 
 
 class Text(Kind):
-    """Any text that is not empty."""
+    """Any text that is not empty; without NUL, which no path and no argument can hold."""
 
     def read(self, text: str) -> Value:
-        """Return the text; an empty one is refused."""
+        """Return the text if it may be used."""
         if not text:
             message = "the value is empty"
+            raise ValueError(message)
+        if "\0" in text:
+            message = "the value holds a NUL character"
             raise ValueError(message)
         return text
 

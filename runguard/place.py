@@ -38,7 +38,7 @@ def find(settings: "Settings", environment: "Mapping[str, str]") -> Place:
         hint = nearest(written, known) if known else "; no configuration file names a backend"
         raise settings.error(settings.level("backend"), f"backend {written!a} is neither a URL nor a known name{hint}")
     backend = settings.backends[written]
-    where = f"[backend.{written}]"
+    where = backend["where"]
     password_file = backend.get("password_file")
     password = _password(where, password_file) if password_file else None
     return Place(_expanded(where, backend["url"], environment), password)
@@ -60,7 +60,7 @@ def _expanded(where: str, url: str, environment: "Mapping[str, str]") -> str:
 def _quoted(value: str) -> str:
     from urllib.parse import quote
 
-    return quote(value, safe="")
+    return quote(os.fsencode(value), safe="")
 
 
 def _password(where: str, path: str) -> str:
@@ -70,7 +70,11 @@ def _password(where: str, path: str) -> str:
         raise ConfigError(message)
     try:
         with open(path, encoding="utf-8", opener=_without_blocking) as file:
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            found = os.fstat(file.fileno())
+            mode = stat.S_IMODE(found.st_mode)
+            if not stat.S_ISREG(found.st_mode):
+                message = f"{where}: password_file {path} is not a regular file"
+                raise ConfigError(message)
             if mode & (stat.S_IROTH | stat.S_IWOTH):
                 message = f"{where}: password_file {path} can be read by others (mode {mode:04o}): chmod o-rwx {path}"
                 raise ConfigError(message)

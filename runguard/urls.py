@@ -1,6 +1,8 @@
 """Backend URLs as text: the scheme, and a form in which no password can be read."""
 
-ENCODE = "in a password write special characters as %40 (@), %2F (/), %3A (:), %3F (?), %23 (#)"
+ENCODE = "in a password write special characters as %40 (@), %2F (/), %3A (:), %3F (?), %23 (#), %26 (&), %25 (%)"
+_OF_PASSWORDS = ("pas", "pwd", "%")
+"""What the name of an option that holds a password has in it, misspelt or percent-encoded."""
 
 
 def scheme(url: str) -> str:
@@ -13,17 +15,21 @@ def masked(url: str) -> str:
 
     Works on malformed URLs too: with an unescaped `@` or `/` in the password all that could belong to it is hidden.
     """
-    prefix, separator, rest = url.partition("://")
-    if not separator:
+    prefix = scheme(url)
+    if prefix == "file" or ":" not in url:
         return url
-    rest, query = _split(rest, "?#")
+    prefix, rest = url[: len(prefix)], url[len(prefix) + 1 :]
+    if not rest.startswith("//"):
+        return f"{prefix}:***"
+    rest, query = _split(rest[2:], "?#")
     if "@" in query:
         return f"{prefix}://***"
     userinfo, at, tail = rest.rpartition("@")
     user, colon, _ = userinfo.partition(":")
     shown = f"{user}{':***' if colon else ''}{at}" if at else ""
     authority, path = _split(tail, "/")
-    return f"{prefix}://{shown}{_without_bad_port(authority)}{path}{_masked_query(query)}"
+    hosts = ",".join(map(_without_bad_port, authority.split(",")))
+    return f"{prefix}://{shown}{hosts}{path}{_masked_query(query)}"
 
 
 def has_password(url: str) -> bool:
@@ -36,18 +42,19 @@ def _split(text: str, marks: str) -> tuple[str, str]:
     return text[:at], text[at:]
 
 
-def _without_bad_port(authority: str) -> str:
+def _without_bad_port(host: str) -> str:
     """Hide a port that is no number: it may be a password whose `@` got lost."""
-    if authority.startswith("["):
-        return authority
-    return ",".join(
-        host if port.isdigit() or not port else f"{host.partition(':')[0]}:***"
-        for host in authority.split(",")
-        for port in [host.partition(":")[2]]
-    )
+    address, bracket, rest = host.rpartition("]")
+    name, _, port = rest.partition(":")
+    return host if not port or port.isdigit() else f"{address}{bracket}{name}:***"
 
 
 def _masked_query(query: str) -> str:
-    pairs = query[1:].split("&")
-    hidden = [f"{pair.partition('=')[0]}=***" if "pass" in pair.lower() and "=" in pair else pair for pair in pairs]
-    return query[:1] + "&".join(hidden)
+    """Hide from the first password on: what follows may belong to it, with an unescaped `&`."""
+    shown: list[str] = []
+    for pair in query[1:].split("&"):
+        key = pair.partition("=")[0].lower()
+        if key != "passfile" and any(mark in key for mark in _OF_PASSWORDS):
+            return query[:1] + "&".join([*shown, f"{pair[: len(key)]}=***"])
+        shown.append(pair)
+    return query

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
             """Write one event; an exception is caught, and said once."""
 
 
-def lock(where: "Place", name: str, settings: "Settings", holder: "Holder | None" = None) -> "Lock":
+def lock(
+    where: "Place", name: str, settings: "Settings", *, shared: bool = False, holder: "Holder | None" = None
+) -> "Lock":
     """Return the lock of NAME in a place. Raises `UsageError`."""
     make = _BACKENDS.get(urls.scheme(where.url))
     if make is None or (make is not _file and "://" not in where.url):
@@ -36,7 +38,7 @@ def lock(where: "Place", name: str, settings: "Settings", holder: "Holder | None
             password=where.password,
             name=name,
             key=None if key is None else str(key),
-            shared=bool(settings["shared"]),
+            shared=shared,
             allow_replica=bool(settings["allow-replica"]),
             holder=holder,
         )
@@ -44,7 +46,7 @@ def lock(where: "Place", name: str, settings: "Settings", holder: "Holder | None
 
 
 def locks_by_backend(name: str, where: "Place | None", settings: "Settings") -> "list[Lock]":
-    """Return the lock of NAME in one place, or where nobody named one in each kind of backend."""
+    """Return the lock of NAME in one place, or where nobody named one, one in each kind of backend."""
     if where is not None:
         return [lock(where, name, settings)]
     return [make(Target(url=url, name=name)) for url, make in _KINDS]
@@ -60,6 +62,9 @@ def check_run(settings: "Settings", where: "Place") -> None:
     if settings["no-fork"] and urls.scheme(where.url) != "file":
         message = "no-fork leaves nobody to keep a database session: use it with the file backend"
         raise settings.error(settings.level("no-fork"), message)
+    if settings["shared"] and _BACKENDS.get(urls.scheme(where.url)) is _mariadb:
+        message = "shared: GET_LOCK has no shared locks; use the file or postgresql backend"
+        raise settings.error(settings.level("shared"), message)
     quiet, verbose = settings.level("quiet"), settings.level("verbose")
     if settings["quiet"] and settings["verbose"] and quiet == verbose:
         raise settings.error(quiet, "quiet and verbose contradict each other: keep one")
@@ -97,9 +102,15 @@ def emitter(settings: "Settings", *, sees: int) -> "Callable[[Event], None]":
                 sink.write(event)
             except Exception as error:  # noqa: BLE001 - whatever ails a log, the run goes on
                 sinks.remove(sink)
-                stderr.say(f"runguard: {event.name}: cannot write to the log {sink}: {error}; the run is not affected")
+                stderr.say(
+                    f"runguard: {event.name}: cannot write to the log {sink}: {_why(error)}; the run is not affected"
+                )
 
     return emit
+
+
+def _why(error: Exception) -> str:
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
 
 
 def _log(where: str, form: "Callable[[Event], str]", *, plain: bool) -> "Sink | None":

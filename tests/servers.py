@@ -86,7 +86,8 @@ class Server:
         until = time.monotonic() + _UP_SECONDS
         while not up():
             if self.process.poll() is not None or time.monotonic() > until:
-                message = f"{words[0]} did not come up:\n{(self.directory / 'log').read_text(errors='replace')[-3000:]}"
+                log_end = (self.directory / "log").read_text(errors="replace")[-3000:]
+                message = f"{words[0]} did not come up:\n{log_end}"
                 raise RuntimeError(message)
             time.sleep(0.02)
 
@@ -101,7 +102,10 @@ class Server:
                 self.process.wait()
 
     def _identity(self) -> dict[str, object]:
-        where: dict[str, object] = {"cwd": self.directory, "env": {"PATH": os.environ["PATH"], "HOME": str(self.directory), "LC_ALL": "C.UTF-8"}}
+        where: dict[str, object] = {
+            "cwd": self.directory,
+            "env": {"PATH": os.environ["PATH"], "HOME": str(self.directory), "LC_ALL": "C.UTF-8"},
+        }
         if self._user:
             where |= {"user": self._user.pw_uid, "group": self._user.pw_gid, "extra_groups": []}
         return where
@@ -117,8 +121,16 @@ class MariaDB(Server):
         super().__init__(directory)
         self.port = free_port()
         self.socket = directory / "s.sock"
-        self._words = (daemon, *self._common(), f"--socket={self.socket}", f"--port={self.port}", "--bind-address=127.0.0.1",
-                       f"--pid-file={directory}/pid", f"--init-file={directory}/init.sql", *options)
+        self._words = (
+            daemon,
+            *self._common(),
+            f"--socket={self.socket}",
+            f"--port={self.port}",
+            "--bind-address=127.0.0.1",
+            f"--pid-file={directory}/pid",
+            f"--init-file={directory}/init.sql",
+            *options,
+        )
         if not (directory / "data").exists():
             self.run(install, *self._common(), "--auth-root-authentication-method=normal", "--skip-test-db")
         # An init file holds one statement a line.
@@ -151,7 +163,9 @@ class MariaDB(Server):
         """Return a connection of the driver."""
         import pymysql
 
-        return pymysql.connect(unix_socket=str(self.socket), user=user, password=password, database=database, autocommit=True)
+        return pymysql.connect(
+            unix_socket=str(self.socket), user=user, password=password, database=database, autocommit=True
+        )
 
     def rows(self, sql: str, *parameters: object) -> list[tuple]:
         """Return what root is answered."""
@@ -217,16 +231,49 @@ class Postgres(Server):
             hba = data / "pg_hba.conf"
             hba.write_text("host all pwuser 127.0.0.1/32 scram-sha-256\n" + hba.read_text())
         else:
-            self.run(program("pg_basebackup"), "-h", str(copy_of.directory), "-p", str(copy_of.port), "-U", "postgres",
-                     "-D", str(data), "-R", "-c", "fast")
-        settings = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "shared_buffers=8MB", "max_connections=50",
-                    "autovacuum=off", "jit=off", "listen_addresses=127.0.0.1", *options)
-        self._words = (daemon, "-D", str(data), "-k", str(directory), "-p", str(self.port),
-                       *[word for setting in settings for word in ("-c", setting)])
+            self.run(
+                program("pg_basebackup"),
+                "-h",
+                str(copy_of.directory),
+                "-p",
+                str(copy_of.port),
+                "-U",
+                "postgres",
+                "-D",
+                str(data),
+                "-R",
+                "-c",
+                "fast",
+            )
+        settings = (
+            "fsync=off",
+            "synchronous_commit=off",
+            "full_page_writes=off",
+            "shared_buffers=8MB",
+            "max_connections=50",
+            "autovacuum=off",
+            "jit=off",
+            "listen_addresses=127.0.0.1",
+            *options,
+        )
+        self._words = (
+            daemon,
+            "-D",
+            str(data),
+            "-k",
+            str(directory),
+            "-p",
+            str(self.port),
+            *[word for setting in settings for word in ("-c", setting)],
+        )
         self.start()
         if copy_of is None:
-            self.sql("CREATE ROLE rg LOGIN PASSWORD 'rgpass'", "CREATE DATABASE rg OWNER rg", "CREATE DATABASE other OWNER rg",
-                     "CREATE ROLE pwuser LOGIN PASSWORD 's3cret@/x'")
+            self.sql(
+                "CREATE ROLE rg LOGIN PASSWORD 'rgpass'",
+                "CREATE DATABASE rg OWNER rg",
+                "CREATE DATABASE other OWNER rg",
+                "CREATE ROLE pwuser LOGIN PASSWORD 's3cret@/x'",
+            )
 
     def start(self) -> None:
         """Start, or start again."""
@@ -263,14 +310,16 @@ class Postgres(Server):
 class PgBouncer(Server):
     """A pooler in front of a PostgreSQL; everybody is logged in as rg."""
 
-    def __init__(self, directory: Path, postgres: Postgres, mode: str, *, pool_size: int = 4, round_robin: bool = False) -> None:
+    def __init__(
+        self, directory: Path, postgres: Postgres, mode: str, *, pool_size: int = 4, round_robin: bool = False
+    ) -> None:
         daemon = program("pgbouncer")
         super().__init__(directory)
         self.port = free_port()
         (directory / "ini").write_text(
             f"[databases]\n* = host=127.0.0.1 port={postgres.port} user=rg\n[pgbouncer]\nlisten_addr = 127.0.0.1\n"
-            f"listen_port = {self.port}\nunix_socket_dir =\nauth_type = any\npool_mode = {mode}\ndefault_pool_size = {pool_size}\n"
-            f"server_round_robin = {int(round_robin)}\nignore_startup_parameters = extra_float_digits,options\n"
+            f"listen_port = {self.port}\nunix_socket_dir =\nauth_type = any\npool_mode = {mode}\n"
+            f"default_pool_size = {pool_size}\nserver_round_robin = {int(round_robin)}\nignore_startup_parameters = extra_float_digits,options\n"
         )
         self.start_process(daemon, "-q", str(directory / "ini"), up=self._answers)
 

@@ -87,8 +87,10 @@ class FileLock:
 
     def identity(self) -> Identity:
         """Return the path, and lines for flock(1) and PHP."""
-        shell = f"flock -n {_quoted(self.path)} COMMAND"
-        php = f"$lock = fopen({_quoted(self.path)}, 'c'); $mine = flock($lock, LOCK_EX | LOCK_NB);"
+        for_shell = self.path.replace("'", "'\\''")
+        for_php = self.path.replace("\\", "\\\\").replace("'", "\\'")
+        shell = f"flock -n '{for_shell}' COMMAND"
+        php = f"$lock = fopen('{for_php}', 'c'); $mine = flock($lock, LOCK_EX | LOCK_NB);"
         scope = "processes of this host that lock this file" if self._foreign else lockdir.scope(self._directory)
         return Identity("file", self.path, scope, (shell, php))
 
@@ -204,7 +206,3 @@ def _reachable_by_others(directory: str) -> bool:
         return bool(os.stat(directory).st_mode & stat.S_IXOTH)
     except OSError:
         return False
-
-
-def _quoted(path: str) -> str:
-    return "'" + path.replace("'", "'\\''") + "'"

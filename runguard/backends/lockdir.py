@@ -46,22 +46,33 @@ def make_default(path: str) -> None:
     mode = 0o755 if os.geteuid() == 0 and path == OF_ROOT else 0o700
     try:
         if path.endswith("/" + UNDER_HOME):
-            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        try:
-            os.mkdir(path, mode)
-        except FileExistsError:
-            return
-        os.chmod(path, mode)
+            _make_parents(os.path.dirname(path))
+        _make(path, mode)
     except OSError as error:
         message = f"cannot make the lock directory {path}: {error.strerror}"
         raise BackendError(message) from None
 
 
+def _make_parents(path: str) -> None:
+    if not os.path.isdir(path):
+        _make_parents(os.path.dirname(path))
+        _make(path, 0o700)
+
+
+def _make(path: str, mode: int) -> None:
+    """Make a directory with exactly this mode, whatever the umask; one that is there stays as it is."""
+    try:
+        os.mkdir(path, mode)
+    except FileExistsError:
+        return
+    os.chmod(path, mode)
+
+
 def check(path: str) -> int:
-    """Return the mode for new files there, if nobody but those it was made for can put files there; raises `BackendError`.
+    """Return the mode for new files there, if nobody but those it was made for can put files there.
 
     Ours or root's and writable by nobody else; or made for a group (setgid and group-writable);
-    or writable by all with the sticky bit.
+    or writable by all with the sticky bit. Raises `BackendError` for any other.
     """
     try:
         found = os.lstat(path)
@@ -75,7 +86,7 @@ def check(path: str) -> int:
     if not stat.S_ISDIR(found.st_mode):
         raise _unsafe(path, "it is not a directory")
     if mode & _OTHERS_WRITE and not mode & stat.S_ISVTX:
-        raise _unsafe(path, f"all can write there and it is not sticky (mode {mode:04o}): chmod o-w or chmod +t")
+        raise _unsafe(path, f"all can write and it is not sticky (mode {mode:04o}): chmod o-w or chmod +t")
     for_group = bool(mode & _GROUP_WRITE and mode & stat.S_ISGID)
     if mode & _GROUP_WRITE and not for_group and not mode & _OTHERS_WRITE:
         raise _unsafe(path, f"its group can write and it is not setgid (mode {mode:04o}): chmod g-w or chmod g+s")

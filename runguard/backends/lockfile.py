@@ -87,9 +87,7 @@ def _moved_up(descriptor: int) -> int:
 
 def _refusal(path: str, error: OSError) -> BackendError:
     if error.errno == errno.ELOOP:
-        return BackendError(
-            f"cannot open the lock file {path}: it is, or goes through, a symbolic link; name the file itself"
-        )
+        return BackendError(f"cannot open the lock file {path}: it is a symbolic link; name the file itself")
     if error.errno == errno.EISDIR:
         return _not_regular(path, stat.S_IFDIR)
     if error.errno in {errno.ENXIO, errno.ENODEV}:

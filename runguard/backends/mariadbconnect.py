@@ -137,7 +137,7 @@ def _settings(target: "Target") -> dict[str, str]:
             settings[known] = value or "1"
     settings |= {name: os.environ[variable] for variable, name in _VARIABLES.items() if os.environ.get(variable)}
     settings |= from_url
-    if "host" in from_url and "unix_socket" not in from_url and from_url["host"] != LOCALHOST:
+    if "unix_socket" not in from_url and settings.get("host", LOCALHOST) != LOCALHOST:
         settings.pop("unix_socket", None)
     if target.password is not None:
         settings["password"] = target.password

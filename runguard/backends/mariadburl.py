@@ -57,7 +57,10 @@ def _options(url: str, query: str) -> dict[str, str]:
     for pair in filter(None, query.split("&")):
         name, _, value = pair.partition("=")
         if name not in URL_OPTIONS:
-            message = f"backend {masked(url)}: option {name!a} is not known{nearest(name, URL_OPTIONS)}"
+            shown = masked(url)
+            # After a password that is not encoded it may be a part of it.
+            which = f"option {name!a}" if name in shown else "an option"
+            message = f"backend {shown}: {which} is not known{nearest(name, URL_OPTIONS)}"
             raise UsageError(message)
         given[name] = unquote(value)
     return given

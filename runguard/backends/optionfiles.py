@@ -6,57 +6,75 @@ import stat
 STANDARD = ("/etc/my.cnf", "/etc/mysql/my.cnf", "~/.my.cnf")
 GROUPS = ("client", "client-server", "client-mariadb", "runguard")
 _DEEPEST = 10
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "s": " ", "\\": "\\"}
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "s": " ", "\\": "\\", "'": "'", '"': '"'}
 
 
 def read(paths: "tuple[str, ...]" = STANDARD, groups: "tuple[str, ...]" = GROUPS) -> dict[str, str]:
     """Return the options of the groups, names with dashes; a file that is missing, or that all can write, is empty."""
     found: dict[str, str] = {}
     for path in paths:
-        _read_file(os.path.expanduser(path), groups, found, _DEEPEST)
+        _read_file(os.path.expanduser(path), groups, found, ())
     return found
 
 
-def _read_file(path: str, groups: "tuple[str, ...]", found: dict[str, str], depth: int) -> None:
+def _read_file(path: str, groups: "tuple[str, ...]", found: dict[str, str], above: "tuple[str, ...]") -> None:
+    """Read one file; `above` are those that include it, which it cannot include again."""
+    if path in above or len(above) > _DEEPEST:
+        return
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        with open(path, encoding="utf-8", errors="surrogateescape", opener=_without_blocking) as file:
             if os.fstat(file.fileno()).st_mode & stat.S_IWOTH:
                 return
-            lines = file.read().splitlines()
-    except OSError:
+            lines = file.read().split("\n")
+    except (OSError, ValueError):  # a path with a NUL character
         return
     group = ""
     for line in map(str.strip, lines):
         if line.startswith("[") and "]" in line:
-            group = line[1 : line.index("]")].strip()
-        elif line.startswith("!") and depth:
+            group = line[1 : line.index("]")].rstrip()
+        elif line.startswith("!"):
             for included in _included(line, os.path.dirname(path)):
-                _read_file(included, groups, found, depth - 1)
-        elif line and line[0] not in "#;!" and group in groups:
-            name, separator, value = line.partition("=")
+                _read_file(included, groups, found, (*above, path))
+        elif line and line[0] not in "#;" and group in groups:
+            name, separator, value = _without_comment(line).partition("=")
             found[name.strip().replace("_", "-")] = _value(value.strip()) if separator else ""
 
 
 def _included(line: str, directory: str) -> list[str]:
     """Return the files that `!include FILE` or `!includedir DIR` names."""
-    word, _, path = line.partition(" ")
-    path = os.path.join(directory, path.strip())
+    word, *rest = line.split(maxsplit=1)
+    path = os.path.normpath(os.path.join(directory, *rest))
     if word == "!include":
         return [path]
     if word != "!includedir":
         return []
     try:
         return [os.path.join(path, entry) for entry in sorted(os.listdir(path)) if entry.endswith(".cnf")]
-    except OSError:
+    except (OSError, ValueError):
         return []
 
 
+def _without_blocking(path: str, flags: int) -> int:
+    """Open a FIFO without waiting for its writer."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
+
+
+def _without_comment(line: str) -> str:
+    """Return what stands before the first `#` outside quotes."""
+    quote, escaped = "", False
+    for index, character in enumerate(line):
+        if character in "'\"" and not escaped:
+            quote = {"": character, character: ""}.get(quote, quote)
+        if character == "#" and not quote:
+            return line[:index]
+        escaped = bool(quote) and character == "\\" and not escaped
+    return line
+
+
 def _value(text: str) -> str:
-    """Return a value without its quotes, or without the comment that follows it."""
+    """Return a value without the quotes around it and with its escapes resolved."""
     if len(text) > 1 and text[0] in "'\"" and text[-1] == text[0]:
         text = text[1:-1]
-    elif text[:1] not in "'\"":
-        text = text.partition(" #")[0].rstrip()
     plain, escaped = "", False
     for character in text:
         if escaped:

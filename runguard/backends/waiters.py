@@ -5,6 +5,7 @@ import os
 import struct
 
 from runguard.backends import lockfile
+from runguard.errors import BackendError
 
 _FLOCK = struct.Struct("hhqqi4x")
 _COUNTING = 1 << 40
@@ -34,6 +35,10 @@ class Waiters:
             place = next(byte for byte in range(len(taken) + 1) if byte not in taken)
             _lock(descriptor, fcntl.F_OFD_SETLK, place)
             _lock(descriptor, fcntl.F_OFD_SETLK, _COUNTING, fcntl.F_UNLCK)
+        except OSError as error:
+            os.close(descriptor)
+            message = f"cannot count those who wait with {self._path}: {error.strerror}"
+            raise BackendError(message) from None
         except BaseException:
             os.close(descriptor)
             raise

@@ -31,15 +31,18 @@ for _command in (run.command, test.command, key.command):
 def main() -> None:
     """Run what the command line says and exit with its code."""
     environment.reserve_standard_descriptors()
-    sys.exit(_code(sys.argv[1:]))
+    arguments = sys.argv[1:]
+    code = _code(arguments)
+    # For systemd 1 to 254 would mean that the unit is not wanted now; a mistake must not look like that.
+    if code == exits.USAGE and arguments[:1] == ["test"] and "--exec-condition" in arguments:
+        code = exits.CONDITION_UNKNOWN
+    sys.exit(code)
 
 
-def _code(arguments: list[str]) -> int:  # noqa: PLR0911 - one for each kind of ending
+def _code(arguments: list[str]) -> int:
     """Return the exit code; whatever goes wrong is one line on standard error."""
     try:
         code = commands.main(arguments, prog_name="runguard", standalone_mode=False)
-        if sys.stdout:
-            sys.stdout.flush()
     except click.UsageError as error:
         return _refuse(error.ctx, f"{_sentence(error)}; see {_path(error.ctx)} --help", exits.USAGE)
     except click.ClickException as error:
@@ -48,9 +51,6 @@ def _code(arguments: list[str]) -> int:  # noqa: PLR0911 - one for each kind of 
         return exits.INTERRUPTED
     except RunguardError as error:
         return _refuse(click.get_current_context(silent=True), str(error), _CODES[type(error)])
-    except BrokenPipeError:
-        _discard_output()
-        return exits.SIGNAL_BASE + 13
     except Exception as error:  # noqa: BLE001 - a bug of ours must not look like any other ending
         return _bug(arguments, error)
     return code if isinstance(code, int) else exits.OK
@@ -73,11 +73,6 @@ def _sentence(error: click.UsageError) -> str:
 
 def _path(context: click.Context | None) -> str:
     return context.command_path if context else "runguard"
-
-
-def _discard_output() -> None:
-    """Nobody reads our output any more: keep the interpreter from complaining about it at its end."""
-    sys.stdout = None
 
 
 def _bug(arguments: list[str], error: Exception) -> int:

@@ -2,6 +2,9 @@
 
 import click
 
+from runguard import names
+from runguard.errors import BackendError, UsageError
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,6 +20,25 @@ def parameters(table: "Sequence[Option]") -> "list[click.Parameter]":
 def given(values: "Mapping[str, str | bool | None]") -> "dict[str, str | bool]":
     """Return the options that stand on the command line, by long name."""
     return {name.replace("_", "-"): value for name, value in values.items() if value is not None and value is not False}
+
+
+def check_name(name: str) -> None:
+    """Refuse a bad NAME as wrong usage, before anything is opened."""
+    try:
+        names.check(name)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def show(text: str) -> None:
+    """Print what was asked for. Raises `BackendError` if it cannot be written."""
+    try:
+        click.echo(text)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        message = f"cannot write to standard output: {error.strerror}"
+        raise BackendError(message) from None
 
 
 def _parameter(option: "Option") -> click.Option:

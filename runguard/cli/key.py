@@ -4,9 +4,9 @@ import os
 
 import click
 
-from runguard import config, names, options, place, wiring
+from runguard import config, options, place, wiring
 from runguard.cli import generate
-from runguard.errors import UsageError
+from runguard.cli.generate import check_name, show
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,16 +16,14 @@ if TYPE_CHECKING:
 def key(name: str, **values: str | bool | None) -> int:
     """Print the native identity of the lock NAME, whom it excludes, and lines that take it elsewhere.
 
-    Every kind of backend, or the one that --backend, the variable or the configuration file names.
+    Of every kind of backend, or of the lock that --backend, the variable or the configuration file names.
     """
-    try:
-        names.check(name)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    check_name(name)
     settings = config.gather(name, generate.given(values), options.KEY, os.environ)
-    where = place.find(settings, os.environ) if settings.level("backend") is not None else None
+    chosen = settings.level("backend") is not None or settings["key"] is not None
+    where = place.find(settings, os.environ) if chosen else None
     identities = [lock.identity() for lock in wiring.locks_by_backend(name, where, settings)]
-    click.echo("\n\n".join("\n".join(_lines(identity)) for identity in identities))
+    show("\n\n".join("\n".join(_lines(identity)) for identity in identities))
     return 0
 
 

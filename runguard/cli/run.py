@@ -4,8 +4,9 @@ import os
 
 import click
 
-from runguard import config, environment, events, guard, names, options, place, stamps, urls, wiring
+from runguard import config, environment, events, guard, options, place, stamps, urls, wiring
 from runguard.cli import generate
+from runguard.cli.generate import check_name
 from runguard.command import Command
 from runguard.errors import UsageError
 from runguard.holder import Holder
@@ -35,7 +36,7 @@ def run(words: tuple[str, ...], **values: str | bool | None) -> int:
     if urls.has_password(str(flags.get("backend", ""))):
         text = "every user of this host can read the password in --backend; put it into a file of the driver or ours"
         emit(events.Notice(events.HINT, "password_in_argv", text, name=name, run_id=run_id))
-    lock = wiring.lock(where, name, settings, _myself(arguments))
+    holder, shared = _myself(arguments), bool(settings["shared"])
     return guard.run(
         guard.Run(
             name=name,
@@ -49,7 +50,7 @@ def run(words: tuple[str, ...], **values: str | bool | None) -> int:
             replace=bool(settings["no-fork"]),
             attended=sees >= stderr.TERMINAL_SEES,
         ),
-        lock,
+        lambda: wiring.lock(where, name, settings, shared=shared, holder=holder),
         emit,
     )
 
@@ -72,10 +73,7 @@ def _split(words: tuple[str, ...]) -> tuple[str, list[str]]:
         message = "NAME and COMMAND are missing; see runguard run --help"
         raise UsageError(message)
     name, *rest = words
-    try:
-        names.check(name)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    check_name(name)
     if rest[:1] == ["--"]:
         rest = rest[1:]
     if not rest:

@@ -5,9 +5,10 @@ import sys
 
 import click
 
-from runguard import config, exits, names, options, place, wiring
+from runguard import config, exits, options, place, wiring
 from runguard.cli import generate
-from runguard.errors import BackendError, RunguardError, UsageError
+from runguard.cli.generate import check_name, show
+from runguard.errors import BackendError, RunguardError
 from runguard.printable import printable
 from runguard.sinks.stderr import say
 
@@ -23,10 +24,7 @@ def test(name: str, *, exec_condition: bool, **values: str | bool | None) -> int
         else (exits.FREE, exits.HELD, exits.UNKNOWN)
     )
     try:
-        names.check(name)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    try:
+        check_name(name)
         settings = config.gather(name, generate.given(values), options.LOOK, os.environ)
         busy = wiring.lock(place.find(settings, os.environ), name, settings).probe()
     except RunguardError as error:
@@ -35,7 +33,7 @@ def test(name: str, *, exec_condition: bool, **values: str | bool | None) -> int
         say(printable(f"runguard: {name}: {error}"))
         return unknown
     if values.get("verbose") or (sys.stdout and sys.stdout.isatty()):
-        click.echo(printable(f"{name}: held by {busy.holder}" if busy else f"{name}: free"))
+        show(printable(f"{name}: held by {busy.holder}" if busy else f"{name}: free"))
     return held if busy else free
 
 

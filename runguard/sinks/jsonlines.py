@@ -31,7 +31,7 @@ def _attempt(event: Attempt) -> "Fields":
         "event": event.outcome.word,
         "name": event.name,
         "run_id": event.run_id,
-        "backend": event.backend,
+        "backend": printable(event.backend),
         "policy": event.policy,
         "host": event.host,
         "pid": event.pid,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import statistics
@@ -10,7 +11,6 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-
 from conftest import eventually
 
 if TYPE_CHECKING:
@@ -301,6 +301,6 @@ def test_never_two_inside(runguard: Runguard, url: str, name: str, tmp_path: Pat
         ran += entered
     stays = witnesses.stays()
     assert len(stays) == ran
-    assert all(left[1] <= right[0] for left, right in zip(stays, stays[1:], strict=False))
+    assert all(left[1] <= right[0] for left, right in itertools.pairwise(stays))
     assert not witnesses.room.exists()
     assert statistics.fmean(left <= right for left, right in stays) == 1
