@@ -52,7 +52,8 @@ def connect(target: "Target") -> "tuple[Connection, float]":
     settings = _settings(target)
     arguments = _arguments(settings, where)
     secret = settings.get("password", "")
-    with speaking(where, "connect", secret=secret):
+    socket = arguments.get("unix_socket")
+    with speaking(f"{where} (socket {socket})" if socket else where, "connect", secret=secret):
         connection = pymysql.Connection(
             **arguments, charset="utf8mb4", autocommit=True, program_name=f"runguard {target.name}"
         )
