@@ -10,7 +10,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "s": " ", "\\": "\\", "'
 
 
 def read(paths: "tuple[str, ...]" = STANDARD, groups: "tuple[str, ...]" = GROUPS) -> dict[str, str]:
-    """Return the options of the groups, names with dashes; a file that is missing, or that all can write, is empty."""
+    """Return the options of the groups, names with dashes; a file that is missing, or that all can write, says nothing."""
     found: dict[str, str] = {}
     for path in paths:
         _read_file(os.path.expanduser(path), groups, found, ())
@@ -23,7 +23,8 @@ def _read_file(path: str, groups: "tuple[str, ...]", found: dict[str, str], abov
         return
     try:
         with open(path, encoding="utf-8", errors="surrogateescape", opener=_without_blocking) as file:
-            if os.fstat(file.fileno()).st_mode & stat.S_IWOTH:
+            mode = os.fstat(file.fileno()).st_mode
+            if mode & stat.S_IWOTH or not stat.S_ISREG(mode):
                 return
             lines = file.read().split("\n")
     except (OSError, ValueError):  # a path with a NUL character
@@ -64,7 +65,7 @@ def _without_comment(line: str) -> str:
     quote, escaped = "", False
     for index, character in enumerate(line):
         if character in "'\"" and not escaped:
-            quote = {"": character, character: ""}.get(quote, quote)
+            quote = "" if quote == character else quote or character
         if character == "#" and not quote:
             return line[:index]
         escaped = bool(quote) and character == "\\" and not escaped
