@@ -206,9 +206,10 @@ class _Child:
         while processes.members(self._pid):
             if time.monotonic() >= kill_at:
                 self._send(signal.SIGKILL)
-            received = signal.sigtimedwait(self._signals.watched, _LOOK_SECONDS)
-            if received:
-                self._receive(received)
+            time.sleep(_LOOK_SECONDS)
+            # Not sigtimedwait: stopped and continued meanwhile, Python may return a signal that never was.
+            while self._signals.watched & signal.sigpending():
+                self._receive(signal.sigwaitinfo(self._signals.watched))
 
 
 def _reap_orphans(*, but: int) -> None:
