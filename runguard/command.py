@@ -25,6 +25,7 @@ FORWARDED = (
     signal.SIGWINCH,
 )
 _ENDING = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT))
+_ON_HANG_UP = frozenset((signal.SIGHUP, signal.SIGCONT))
 _HIDDEN_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 _SENT_BY_KERNEL = 0x80  # SI_KERNEL of siginfo(2), what a terminal's signals carry
 _LOOK_SECONDS = 0.02
@@ -182,7 +183,7 @@ class _Child:
 
     def _already_had(self, received: signal.struct_siginfo) -> bool:
         """Say whether the command, in our group, was sent the same signal by the terminal or by the shell's `fg`."""
-        if received.si_code == _SENT_BY_KERNEL:
+        if received.si_code == _SENT_BY_KERNEL and not _is_hang_up(received.si_signo):
             return True
         return received.si_signo == signal.SIGCONT and not processes.is_stopped(self._pid)
 
@@ -222,6 +223,11 @@ def _reap_orphans(*, but: int) -> None:
         if dead is None or dead.si_pid == but:
             return
         os.waitpid(dead.si_pid, os.WNOHANG)
+
+
+def _is_hang_up(number: int) -> bool:
+    """Say whether a signal of the kernel is its word that the terminal is gone: only the session's leader gets that."""
+    return number in _ON_HANG_UP and os.getsid(0) == os.getpid()
 
 
 def _has_terminal() -> bool:
