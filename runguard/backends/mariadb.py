@@ -49,11 +49,7 @@ class MariadbLock:
 
     def probe(self) -> "Busy | None":
         """Ask IS_USED_LOCK."""
-        asking = self._session()
-        try:
-            return asking.busy()
-        finally:
-            asking.close()
+        return session.probe(self._session)
 
     def identity(self) -> Identity:
         """Return the name, and the SQL that takes it."""

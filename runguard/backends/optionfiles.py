@@ -10,7 +10,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "s": " ", "\\": "\\", "'
 
 
 def read(paths: "tuple[str, ...]" = STANDARD, groups: "tuple[str, ...]" = GROUPS) -> dict[str, str]:
-    """Return the options of the groups, names with dashes; a file that is missing, or that all can write, says nothing."""
+    """Return the options of the groups, names with dashes; a file that is missing or that all can write is empty."""
     found: dict[str, str] = {}
     for path in paths:
         _read_file(os.path.expanduser(path), groups, found, ())

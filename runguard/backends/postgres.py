@@ -57,11 +57,7 @@ class PostgresLock:
 
     def probe(self) -> "Busy | None":
         """Look the key up in pg_locks."""
-        asking = self._session()
-        try:
-            return asking.busy()
-        finally:
-            asking.close()
+        return session.probe(self._session)
 
     def identity(self) -> Identity:
         """Return the key, and the SQL that computes and takes it."""

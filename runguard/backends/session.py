@@ -22,6 +22,9 @@ if TYPE_CHECKING:
         def take_before(self, deadline: Deadline) -> Busy | None:
             """Wait until the deadline; None when the lock is ours."""
 
+        def busy(self) -> Busy | None:
+            """Say who has the lock, None when nobody has."""
+
         def hints(self) -> list[str]:
             """As `Held.hints`."""
 
@@ -46,6 +49,15 @@ def acquire(
     answer by the end, that is `UnreachableError`, never busy.
     """
     return _Asking(connect, wait, on_wait).answer()
+
+
+def probe(connect: "Callable[[], Session]") -> Busy | None:
+    """Say who has the lock, as `Lock.probe` promises."""
+    session = connect()
+    try:
+        return session.busy()
+    finally:
+        session.close()
 
 
 class _Asking:

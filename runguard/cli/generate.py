@@ -1,5 +1,8 @@
 """Click's view of the options table."""
 
+import os
+import signal
+
 import click
 
 from runguard import names
@@ -35,7 +38,9 @@ def show(text: str) -> None:
     try:
         click.echo(text)
     except BrokenPipeError:
-        raise
+        # Nobody reads any more: end as other tools do (141 in a shell).
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGPIPE)
     except OSError as error:
         message = f"cannot write to standard output: {error.strerror}"
         raise BackendError(message) from None
