@@ -48,6 +48,9 @@ WORDS = (
 )
 ADDED = (b"RUNGUARD_NAME", b"RUNGUARD_RUN_ID", b"RUNGUARD_ATTEMPT", b"RUNGUARD_IDEMPOTENCY_KEY")
 MODES = pytest.mark.parametrize("options", [(), ("-F",)], ids=["stays", "no-fork"])
+IN_EVERY_WAY = pytest.mark.parametrize(
+    ("locale", "options"), [*((locale, ()) for locale in LOCALES), ("none", ("-F",)), ("C.UTF-8", ("-F",))]
+)
 LOCALE = pytest.mark.parametrize("locale", list(LOCALES))
 
 
@@ -73,8 +76,7 @@ def seen(runguard: Runguard, tmp_path: Path, *options: str, before: Sequence[str
     return json.loads(file.read_text()) | {"started": process.pid}
 
 
-@MODES
-@LOCALE
+@IN_EVERY_WAY
 def test_words_arrive_to_the_byte(runguard: Runguard, locale: str, options: tuple[str, ...]) -> None:
     """Every word after COMMAND arrives as it was given, whatever bytes it has and whatever the locale."""
     words = (*helper("show_words.py"), *WORDS)
@@ -94,8 +96,7 @@ def test_one_separator_is_dropped_and_a_second_kept(runguard: Runguard, tmp_path
     assert output(environment, "run", "see", "--", "echo", "--", "x") == b"-- x\n"
 
 
-@MODES
-@LOCALE
+@IN_EVERY_WAY
 def test_a_command_may_be_named_with_any_bytes(
     runguard: Runguard, tmp_path: Path, locale: str, options: tuple[str, ...]
 ) -> None:
@@ -111,8 +112,7 @@ def test_a_command_may_be_named_with_any_bytes(
     assert b"caf\\xe9 -x\\xff\\n" in result.stderr
 
 
-@MODES
-@LOCALE
+@IN_EVERY_WAY
 def test_the_environment_is_the_one_received(runguard: Runguard, locale: str, options: tuple[str, ...]) -> None:
     """The command has the environment runguard was given, to the byte, and four variables more."""
     given = bare_environment(runguard, locale) | {
