@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -60,9 +61,7 @@ class Runguard:
     def end_all(self) -> None:
         """End what is left of all that was started, and close its pipes."""
         for process in self._started:
-            if process.poll() is None:
-                process.kill()
-            process.wait()
+            end_with_children(process)
             for pipe in (process.stdin, process.stdout, process.stderr):
                 if pipe:
                     with contextlib.suppress(BrokenPipeError):
@@ -139,6 +138,18 @@ def children(pid: int) -> list[int]:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except (FileNotFoundError, ProcessLookupError):
         return []
+
+
+def end_with_children(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process that is still there, and all that it started."""
+    if process.poll() is None:
+        found = [process.pid]
+        for pid in found:
+            found += children(pid)
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    process.wait()
 
 
 def _server(start: Callable[[], object]) -> object:

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import COMMAND, PROGRAMS, children, eventually, helper, is_alive, state
+from conftest import COMMAND, PROGRAMS, children, end_with_children, eventually, helper, is_alive, state
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from conftest import Runguard
 
@@ -55,13 +55,21 @@ def guarded(runguard: Runguard, *words: str) -> Session:
 
 
 @pytest.fixture
-def unguarded() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Return a list; the processes that a test puts there are killed at its end, with their group."""
+def start(runguard: Runguard) -> Iterator[Callable[..., Session]]:
+    """Return a way to start any words in a session of their own, with the environment of the tests."""
     started: list[subprocess.Popen[bytes]] = []
-    yield started
+
+    def words(*words: str) -> Session:
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(
+            words, env=runguard.environment, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+        )
+        started.append(process)
+        return Session(process)
+
+    yield words
     for process in started:
-        if process.poll() is None:
-            process.kill()
+        end_with_children(process)
         process.communicate()
 
 
@@ -115,24 +123,21 @@ def leftover(kill_after: str) -> list[str]:
     return [sys.executable, str(PROGRAMS / "run_command.py"), kill_after, "sh", "-c", script]
 
 
-def test_what_ignores_term_is_killed_after_its_grace(unguarded: list[subprocess.Popen[bytes]]) -> None:
+def test_what_ignores_term_is_killed_after_its_grace(start: Callable[..., Session]) -> None:
     """What is left of the group after the command ended by TERM is given its grace and then killed."""
-    process = subprocess.Popen(leftover("0.7"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
-    unguarded.append(process)
-    run = Session(process)
+    run = start(*leftover("0.7"))
     child = int(run.line())
     begun = time.monotonic()
-    process.terminate()
-    assert process.wait(30) == 143
+    run.process.terminate()
+    assert run.process.wait(30) == 143
     assert time.monotonic() - begun >= 0.7
     assert not is_alive(child)
 
 
-def test_a_frozen_runguard_counts_the_grace_and_goes_on(unguarded: list[subprocess.Popen[bytes]]) -> None:
+def test_a_frozen_runguard_counts_the_grace_and_goes_on(start: Callable[..., Session]) -> None:
     """A runguard that is stopped and continued during the grace ends as if nothing had been."""
-    process = subprocess.Popen(leftover("2"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
-    unguarded.append(process)
-    run = Session(process)
+    run = start(*leftover("2"))
+    process = run.process
     child = int(run.line())
     process.terminate()
     (command,) = children(process.pid)
@@ -143,21 +148,16 @@ def test_a_frozen_runguard_counts_the_grace_and_goes_on(unguarded: list[subproce
         time.sleep(0.05)  # longer than runguard looks at a time
         process.send_signal(signal.SIGCONT)
         eventually(lambda: state(process.pid) != "T")
-    assert process.communicate(timeout=30)[1] == b""
-    assert process.returncode == 143
+    assert run.end() == (143, "")
     assert not is_alive(child)
 
 
-def test_forwarding_alone_never_kills(unguarded: list[subprocess.Popen[bytes]]) -> None:
+def test_forwarding_alone_never_kills(start: Callable[..., Session]) -> None:
     """A command that goes on after TERM is waited for, however long: no grace counts against the command itself."""
-    words = [sys.executable, str(PROGRAMS / "run_command.py"), "0", *helper("print_signals.py", "7")]
-    pipe = subprocess.PIPE
-    process = subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
-    unguarded.append(process)
-    run = Session(process)
+    run = start(sys.executable, str(PROGRAMS / "run_command.py"), "0", *helper("print_signals.py", "7"))
     run.line()
     for name in ("TERM", "USR1", "TERM", "HUP", "WINCH"):
-        process.send_signal(number_of(name))
+        run.process.send_signal(number_of(name))
         assert run.line() == "SIG" + name
     assert run.end() == (7, "")
 
@@ -187,19 +187,10 @@ def field(status: bytes, name: str) -> int:
     return int(found[1], 16) & ~OF_GLIBC
 
 
-def test_an_ignored_signal_is_not_forwarded(runguard: Runguard) -> None:
+def test_an_ignored_signal_is_not_forwarded(start: Callable[..., Session]) -> None:
     """Under nohup a HUP for runguard is nobody's: the run goes on."""
-    words = helper("launch.py", "ignore=HUP", "--", *COMMAND, "run", "signals", *helper("print_signals.py", "7"))
-    run = Session(
-        subprocess.Popen(
-            words,
-            env=runguard.environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-    )
+    words = [*COMMAND, "run", "signals", *helper("print_signals.py", "7")]
+    run = start(*helper("launch.py", "ignore=HUP", "--", *words))
     assert run.line().startswith("ready ")
     run.process.send_signal(signal.SIGHUP)
     run.process.send_signal(signal.SIGUSR1)
@@ -286,36 +277,27 @@ def test_killed_runguard_leaves_the_lock_with_the_command(runguard: Runguard) ->
     assert eventually(lambda: runguard("run", "signals", "true").returncode == 0)
 
 
-def in_own_pids(runguard: Runguard, *words: str) -> Session:
+def in_own_pids(start: Callable[..., Session], *words: str) -> Session:
     """Start a run as process 1 of a process namespace; skip where that is not permitted."""
     unshare = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
     if subprocess.run([*unshare, "true"], check=False, capture_output=True).returncode:
         pytest.skip("process namespaces are not permitted here")
-    return Session(
-        subprocess.Popen(
-            [*unshare, *COMMAND, "run", "signals", "--", *words],
-            env=runguard.environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-    )
+    return start(*unshare, *COMMAND, "run", "signals", "--", *words)
 
 
-def test_process_1_reaps_orphans(runguard: Runguard, tmp_path: Path) -> None:
+def test_process_1_reaps_orphans(start: Callable[..., Session], tmp_path: Path) -> None:
     """As process 1 runguard reaps what others left, so no zombie stays."""
     pid = tmp_path / "pid"
     script = f"echo $$; sh -c 'true & echo $! >{pid}'; while [ -e /proc/$(cat {pid}) ]; do sleep 0.05; done; exit 5"
-    run = in_own_pids(runguard, "sh", "-c", script)
+    run = in_own_pids(start, "sh", "-c", script)
     assert run.line() != "1"
     assert run.end() == (5, "")
 
 
 @pytest.mark.parametrize("name", FORWARDED)
-def test_process_1_forwards_signals(runguard: Runguard, name: str) -> None:
+def test_process_1_forwards_signals(start: Callable[..., Session], name: str) -> None:
     """As process 1, whose signals the kernel drops by default, runguard forwards them all the same."""
-    run = in_own_pids(runguard, *helper("print_signals.py", "7"))
+    run = in_own_pids(start, *helper("print_signals.py", "7"))
     assert run.line().startswith("ready ")
     (first,) = children(run.process.pid)
     os.kill(first, number_of(name))

@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import COMMAND, children, eventually, helper, state
+from conftest import COMMAND, children, end_with_children, eventually, helper, state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -78,10 +78,8 @@ def terminal(runguard: Runguard) -> Iterator[Callable[..., Terminal]]:
 
     yield start
     for each in started:
+        end_with_children(each.process)
         each.close()
-        if each.process.poll() is None:
-            each.process.kill()
-        each.process.wait()
 
 
 @pytest.fixture

@@ -198,7 +198,9 @@ def test_closed_descriptors_stay_closed(
     runguard: Runguard, lock_directory: Path, tmp_path: Path, closed: tuple[int, ...], options: tuple[str, ...]
 ) -> None:
     """A standard descriptor that was closed is closed in the command, and the lock file is never put there."""
-    before = (*helper("launch.py", *(f"close={number}" for number in closed)), "--")
+    # So few descriptors that the lock file is not moved far up, out of harm's way.
+    few = ("prlimit", "--nofile=20:20")
+    before = (*few, *helper("launch.py", *(f"close={number}" for number in closed)), "--")
     described = seen(runguard, tmp_path, *options, before=before)["descriptors"]
     assert [number for number in range(3) if str(number) not in described] == list(closed)
     (place,) = [int(number) for number, file in described.items() if file[2] == str(lock_directory / "see.lock")]
