@@ -22,7 +22,10 @@ TABLES = ("defaults", "job", "backend")
 
 def load(path: str) -> "tuple[str, Document]":
     """Read and check one file; returns its absolute path and its tables with their values read."""
-    path = os.path.abspath(path)
+    try:
+        path = os.path.abspath(path)
+    except OSError as error:  # a relative path, and the working directory is gone
+        raise unreadable(path, error) from None
     text, mode = _read(path)
     try:
         document = _toml().loads(text.decode())

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 _PROBE_SECONDS = 0.003
 _PROBES = 5
+_PAUSES = (_PROBE_SECONDS, 0.01, 0.03)
+"""A probe lasts for microseconds, but for milliseconds where it loses the processor in the middle."""
+
 _FOREIGN_MODE = 0o600
 
 
@@ -39,10 +42,12 @@ class FileLock:
         self._operation = fcntl.LOCK_SH if target.shared else fcntl.LOCK_EX
         self._chosen = _directory(target.url)
         self._foreign = target.key is not None
-        self._directory = (
-            os.path.dirname(os.path.abspath(target.key)) if target.key else self._chosen or lockdir.default()
-        )
-        self.path = os.path.abspath(target.key or os.path.join(self._directory, f"{target.name}.lock"))
+        if target.key:
+            self.path = _absolute(target.key)
+            self._directory = os.path.dirname(self.path)
+        else:
+            self._directory = self._chosen or lockdir.default()
+            self.path = os.path.join(self._directory, f"{target.name}.lock")
 
     def acquire(self, *, wait: float | None, on_wait: "Callable[[Busy], bool]") -> "HeldFile | Busy":
         """Take the lock; who waits is asleep in the kernel and has it as soon as it is free."""
@@ -109,10 +114,13 @@ class FileLock:
         return lockdir.check(self._directory)
 
     def _take_now(self, descriptor: int) -> bool:
-        """Try, and once more after the microseconds for which a probe may have had it."""
-        if flockwait.take_now(descriptor, self._operation):
-            return True
-        time.sleep(_PROBE_SECONDS)
+        """Try, and again after the moments for which a probe may have had it, unless a run says that it has it."""
+        for pause in _PAUSES:
+            if flockwait.take_now(descriptor, self._operation):
+                return True
+            if lockfacts.names_its_holder(descriptor):
+                return False
+            time.sleep(pause)
         return flockwait.take_now(descriptor, self._operation)
 
     def _busy(self, descriptor: int) -> Busy:
@@ -183,6 +191,14 @@ def _directory(url: str) -> str | None:
         message = f"backend {url!a}: write file: for the default directory, or file: and an absolute path"
         raise UsageError(message)
     return os.path.normpath(path)
+
+
+def _absolute(path: str) -> str:
+    try:
+        return os.path.abspath(path)
+    except FileNotFoundError:
+        message = f"cannot open the lock file {path}: the working directory is gone; write an absolute path"
+        raise BackendError(message) from None
 
 
 def _is_free(descriptor: int) -> bool:

@@ -42,6 +42,11 @@ def holder(descriptor: int) -> Holder:
     return Holder(pid=pid, host=os.uname().nodename, command=_command_of(pid))
 
 
+def names_its_holder(descriptor: int) -> bool:
+    """Say whether the file names a process that the kernel knows to hold the lock."""
+    return _written(descriptor).pid in _pids(os.fstat(descriptor))
+
+
 def network_type(descriptor: int) -> str | None:
     """Return the type of the file system if flock(2) on it is another machine's word, None if it is local."""
     kind = file_system_type(descriptor)

@@ -3,6 +3,7 @@
 import os
 
 from runguard import stamps
+from runguard.printable import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ class LogFile:
     """Opens the file for each line, so that log rotation needs no signal; never blocks on a FIFO."""
 
     def __init__(self, path: str, form: "Callable[[Event], str]", *, stamped: bool) -> None:
-        self._path = os.path.abspath(path)
+        self._path = path
         self._form = form
         self._stamped = stamped
 
@@ -35,5 +36,5 @@ class LogFile:
             os.close(descriptor)
 
     def __str__(self) -> str:
-        """Return the path."""
-        return self._path
+        """Return the path, safe to be shown."""
+        return printable(self._path)
