@@ -43,7 +43,14 @@ class Signals:
         self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, self.watched)
 
     def restore(self) -> None:
-        """Give the process the mask it was started with."""
+        """Give this process, about to become the command, what runguard was started with.
+
+        But SIGPIPE and SIGXFSZ become default: Python hides what they were.
+        """
+        for number in _HIDDEN_BY_PYTHON:
+            signal.signal(number, signal.SIG_DFL)
+        if self.child_ignored:
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_SETMASK, self.mask)
 
 
@@ -69,7 +76,11 @@ def run(command: Command, signals: Signals, *, inherit: int | None, kill_after: 
     own_group = not _has_terminal()
     if signals.child_ignored:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    pid = _started(command, signals, own_group=own_group)
+
+    def execute(path: bytes, words: "list[bytes]") -> int:
+        return _fork(path, words, command.environment, signals, own_group=own_group)
+
+    pid = _first_that_runs(command, execute)
     return _Child(pid, signals, own_group=own_group, tell=tell).watch(kill_after)
 
 
@@ -77,8 +88,6 @@ def replace(command: Command, signals: Signals, *, inherit: int | None) -> "NoRe
     """Turn this process into the command. Raises `CannotRun`."""
     if inherit is not None:
         os.set_inheritable(inherit, True)  # noqa: FBT003 - positional only
-    for number in _HIDDEN_BY_PYTHON:
-        signal.signal(number, signal.SIG_DFL)
     signals.restore()
 
     def execute(path: bytes, words: "list[bytes]") -> int:
@@ -86,20 +95,6 @@ def replace(command: Command, signals: Signals, *, inherit: int | None) -> "NoRe
 
     _first_that_runs(command, execute)
     raise AssertionError
-
-
-def _started(command: Command, signals: Signals, *, own_group: bool) -> int:
-    """Start the command and return its pid."""
-
-    def spawn(path: bytes, words: "list[bytes]") -> int:
-        if signals.child_ignored:
-            return _fork(path, words, command.environment, signals, own_group=own_group)
-        mask, defaults = signals.mask, _HIDDEN_BY_PYTHON
-        if own_group:
-            return os.posix_spawn(path, words, command.environment, setpgroup=0, setsigmask=mask, setsigdef=defaults)
-        return os.posix_spawn(path, words, command.environment, setsigmask=mask, setsigdef=defaults)
-
-    return _first_that_runs(command, spawn)
 
 
 def _first_that_runs(command: Command, execute: "Callable[[bytes, list[bytes]], int]") -> int:
@@ -121,14 +116,14 @@ def _first_that_runs(command: Command, execute: "Callable[[bytes, list[bytes]], 
 def _fork(
     path: bytes, words: "list[bytes]", environment: "dict[bytes, bytes]", signals: Signals, *, own_group: bool
 ) -> int:
-    """Start the command with SIGCHLD ignored as we found it, which posix_spawn(3) cannot do. Raises `OSError`."""
+    """Start the command and return its pid once it is executed. Raises `OSError`.
+
+    Not posix_spawn(3): it cannot leave SIGCHLD ignored, and glibc's leaves signals 32 and 33 ignored.
+    """
     failed, failing = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
-            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-            for number in _HIDDEN_BY_PYTHON:
-                signal.signal(number, signal.SIG_DFL)
             if own_group:
                 os.setpgid(0, 0)
             signals.restore()
@@ -190,11 +185,10 @@ class _Child:
     def _send(self, number: int) -> None:
         try:
             if self._own_group:
-                os.killpg(self._pid, number)
-            else:
+                _signal_group(self._pid, number)
+            # Unreaped, the command itself is there in any case; it may have left its group.
+            if not self._own_group or os.getpgid(self._pid) != self._pid:
                 os.kill(self._pid, number)
-        except ProcessLookupError:
-            pass
         except PermissionError:
             if not self._refused:
                 self._refused = True
@@ -211,6 +205,13 @@ class _Child:
             # Not sigtimedwait: stopped and continued meanwhile, Python may return a signal that never was.
             while self._signals.watched & signal.sigpending():
                 self._receive(signal.sigwaitinfo(self._signals.watched))
+
+
+def _signal_group(group: int, number: int) -> None:
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        pass
 
 
 def _reap_orphans(*, but: int) -> None:

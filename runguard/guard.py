@@ -6,7 +6,7 @@ import time
 from runguard import command, events, interrupts, outcome, stamps
 from runguard.backends.base import Busy, now
 from runguard.command import Signals
-from runguard.errors import BackendError
+from runguard.errors import BackendError, UnreachableError
 from runguard.executable import CannotRun
 from runguard.interrupts import Interrupted
 
@@ -119,10 +119,15 @@ def _acquire(run: Run, lock: "Lock", tell: "Tell") -> "Held | outcome.Skipped | 
     begun = now()
     place = _Place(lock, run.max_waiters)
 
-    def on_wait(busy: Busy) -> bool:
+    def on_wait(obstacle: Busy | UnreachableError) -> bool:
         limit = "for as long as it takes" if run.policy.limit is None else f"at most {run.policy.limit:g} s"
-        tell(events.DETAIL, "waiting", f"waiting {limit}: held by {busy.holder}")
-        return place.take()
+        if not isinstance(obstacle, Busy):
+            tell(events.HINT, "unreachable", f"trying again {limit}: {obstacle}")
+            return True
+        if place.take():
+            tell(events.DETAIL, "waiting", f"waiting {limit}: held by {obstacle.holder}")
+            return True
+        return False
 
     try:
         answer = lock.acquire(wait=run.policy.limit, on_wait=on_wait)

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from runguard.backends.waiters import Waiters
+    from runguard.errors import UnreachableError
+
+    OnWait = Callable[["Busy | UnreachableError"], bool]
 
     class Held(Protocol):
         """A lock that this process has."""
@@ -26,12 +29,12 @@ if TYPE_CHECKING:
     class Lock(Protocol):
         """One name in one place. Knows nothing of policies, commands or events."""
 
-        def acquire(self, *, wait: float | None, on_wait: "Callable[[Busy], bool]") -> "Held | Busy":
+        def acquire(self, *, wait: float | None, on_wait: OnWait) -> "Held | Busy":
             """Take the lock, or say who has it once `wait` seconds have passed.
 
-            `0` asks once, `None` waits for ever. `on_wait` is called once, before the first wait; if it returns
-            False the wait is not begun. Raises `BackendError` if the service cannot answer: that says nothing
-            about who holds the lock.
+            `0` asks once, `None` waits for ever. `on_wait` is told what is in the way, once for a holder and once
+            for a service that does not answer, before that is waited for; if it returns False it is not.
+            Raises `BackendError` if the service cannot answer: that says nothing about who holds the lock.
             """
 
         def probe(self) -> "Busy | None":

@@ -17,9 +17,7 @@ from runguard.errors import BackendError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from runguard.backends.base import Target
+    from runguard.backends.base import OnWait, Target
 
 _PROBE_SECONDS = 0.003
 _PROBES = 5
@@ -49,7 +47,7 @@ class FileLock:
             self._directory = self._chosen or lockdir.default()
             self.path = os.path.join(self._directory, f"{target.name}.lock")
 
-    def acquire(self, *, wait: float | None, on_wait: "Callable[[Busy], bool]") -> "HeldFile | Busy":
+    def acquire(self, *, wait: float | None, on_wait: "OnWait") -> "HeldFile | Busy":
         """Take the lock; who waits is asleep in the kernel and has it as soon as it is free."""
         deadline = Deadline(wait)
         mode = self._file_mode()

@@ -59,6 +59,7 @@ def _block(descriptor: int, operation: int, deadline: "Deadline") -> bool:
             raise _Tick
 
     former = signal.signal(signal.SIGALRM, ring)
+    mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGALRM,))
     try:
         try:
             signal.setitimer(signal.ITIMER_REAL, max(deadline.remaining(_TICK), 0.001), _TICK)
@@ -72,4 +73,5 @@ def _block(descriptor: int, operation: int, deadline: "Deadline") -> bool:
         signal.setitimer(signal.ITIMER_REAL, 0)
         return False
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         signal.signal(signal.SIGALRM, former)

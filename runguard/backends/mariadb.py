@@ -15,11 +15,10 @@ from runguard.urls import masked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from contextlib import AbstractContextManager
     from typing import Any
 
-    from runguard.backends.base import Deadline, Target
+    from runguard.backends.base import Deadline, OnWait, Target
     from runguard.backends.mariadbconnect import Connection
     from runguard.backends.waiters import Waiters
 
@@ -43,7 +42,7 @@ class MariadbLock:
         self._target = target
         self._key = target.name if target.key is None else _foreign_key(target.key)
 
-    def acquire(self, *, wait: float | None, on_wait: "Callable[[Busy], bool]") -> "session.Session | Busy":
+    def acquire(self, *, wait: float | None, on_wait: "OnWait") -> "session.Session | Busy":
         """Take the lock in a session of its own."""
         return session.acquire(self._session, wait=wait, on_wait=on_wait)
 

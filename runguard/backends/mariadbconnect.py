@@ -149,7 +149,7 @@ def _arguments(settings: dict[str, str], where: str) -> "dict[str, Any]":
     """Return the arguments of the driver; `localhost` or no host means the socket, as for the mariadb client."""
     arguments: dict[str, Any] = {
         "user": settings.get("user") or _login(),
-        "password": settings.get("password", "").encode(),
+        "password": settings.get("password", "").encode("utf-8", "surrogateescape"),
         "database": settings.get("database") or None,
         "connect_timeout": _seconds(settings, "connect_timeout", CONNECT_SECONDS, where),
         "read_timeout": _seconds(settings, "read_timeout", _READ_SECONDS, where),

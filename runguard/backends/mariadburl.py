@@ -39,7 +39,7 @@ def parsed(url: str) -> dict[str, str]:
         message = f"backend {masked(url)} is not a URL; {ENCODE}"
         raise UsageError(message)
     found = {"user": user, "password": password, "host": host, "port": port, "database": database}
-    given = {name: unquote(value) for name, value in found.items() if value}
+    given = {name: unquote(value, errors="surrogateescape") for name, value in found.items() if value}
     return given | _options(url, query)
 
 
@@ -62,5 +62,5 @@ def _options(url: str, query: str) -> dict[str, str]:
             which = f"option {name!a}" if name in shown else "an option"
             message = f"backend {shown}: {which} is not known{nearest(name, URL_OPTIONS)}"
             raise UsageError(message)
-        given[name] = unquote(value)
+        given[name] = unquote(value, errors="surrogateescape")
     return given

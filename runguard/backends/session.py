@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
+    from runguard.backends.base import OnWait
+
     class Session(Protocol):
         """One connection that asks for one lock. Every method raises `BackendError`."""
 
@@ -40,9 +42,7 @@ _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 2.0
 
 
-def acquire(
-    connect: "Callable[[], Session]", *, wait: float | None, on_wait: "Callable[[Busy], bool]"
-) -> "Session | Busy":
+def acquire(connect: "Callable[[], Session]", *, wait: float | None, on_wait: "OnWait") -> "Session | Busy":
     """Take the lock as `Lock.acquire` promises.
 
     While there is time to wait, a server that refuses connections or ends them is asked again; if it does not
@@ -61,11 +61,12 @@ def probe(connect: "Callable[[], Session]") -> Busy | None:
 
 
 class _Asking:
-    def __init__(self, connect: "Callable[[], Session]", wait: float | None, on_wait: "Callable[[Busy], bool]") -> None:
+    def __init__(self, connect: "Callable[[], Session]", wait: float | None, on_wait: "OnWait") -> None:
         self._connect = connect
         self._wait = wait
         self._on_wait = on_wait
         self._waiting = False
+        self._trying = False
 
     def answer(self) -> "Session | Busy":
         deadline = Deadline(self._wait)
@@ -73,7 +74,10 @@ class _Asking:
         while True:
             try:
                 return self._ask(deadline)
-            except UnreachableError:
+            except UnreachableError as error:
+                self._trying = self._trying or (self._wait != 0 and self._on_wait(error))
+                if not self._trying:
+                    raise
                 time.sleep(deadline.remaining(pause * (0.5 + os.urandom(1)[0] / 255)))
                 if deadline.passed():
                     raise
