@@ -319,7 +319,8 @@ class PgBouncer(Server):
         (directory / "ini").write_text(
             f"[databases]\n* = host=127.0.0.1 port={postgres.port} user=rg\n[pgbouncer]\nlisten_addr = 127.0.0.1\n"
             f"listen_port = {self.port}\nunix_socket_dir =\nauth_type = any\npool_mode = {mode}\n"
-            f"default_pool_size = {pool_size}\nserver_round_robin = {int(round_robin)}\nignore_startup_parameters = extra_float_digits,options\n"
+            f"default_pool_size = {pool_size}\nserver_round_robin = {int(round_robin)}\n"
+            "ignore_startup_parameters = extra_float_digits,options\n"
         )
         self.start_process(daemon, "-q", str(directory / "ini"), up=self._answers)
 
