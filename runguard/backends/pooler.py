@@ -20,23 +20,30 @@ _ASK = b"SELECT pg_backend_pid()"
 def shares_sessions(ours: "Connection", connect: "Callable[[], Connection]") -> bool:
     """Say whether it is proven that `ours`, idle between statements, does not have a server session for itself.
 
-    Proof is a session that changes from one statement to the next, or a second connection that is given ours
-    inside its transaction. No answer to the second within a second is no proof: a session pool may be used up.
+    Proof is a session that changes from one statement to the next or has to be waited for, or a second connection
+    that is given ours inside its transaction. While the second waits, ours answering is proof of the contrary: a
+    session pool is used up, and a transaction pool would have served first who waits longest.
     """
-    mine = {_session_of(ours, _ASK) for _ in range(_LOOKS)}
-    if len(mine) > 1:
+    mine = _session_of(ours, _ASK)
+    if mine is None or any(_session_of(ours, _ASK) != mine for _ in range(_LOOKS - 1)):
         return True
     for _ in range(_LOOKS):
         other = connect()
         try:
             theirs = _session_of(other, b"BEGIN; " + _ASK)
-            if theirs is None:
-                return False
-            if theirs in mine or _session_of(ours, _ASK) not in mine:
+            if theirs == mine or _session_of(ours, _ASK) != mine:
                 return True
+            if theirs is None and _waits(other):
+                return False
         finally:
             other.close()
     return False
+
+
+def _waits(connection: "Connection") -> bool:
+    """Say whether a connection still has no answer to what it asked."""
+    connection.pgconn.consume_input()
+    return bool(connection.pgconn.is_busy())
 
 
 def _session_of(connection: "Connection", sql: bytes) -> bytes | None:
