@@ -88,7 +88,9 @@ def speaking(where: str, action: str, *, secret: str = "") -> "Iterator[None]":
         text = " ".join(str(error.args[-1] if error.args else error).split())
         hint = f"; {GALERA}" if number == _GALERA_REFUSES else ""
         message = f"cannot {action} at {where}: {text.replace(secret, '***') if secret else text} ({number}){hint}"
-        raise (UnreachableError if number in _TRANSIENT else BackendError)(message) from None
+        # A certificate that does not verify, which the driver numbers like a refused connection, is a ValueError.
+        transient = number in _TRANSIENT and not isinstance(getattr(error, "original_exception", None), ValueError)
+        raise (UnreachableError if transient else BackendError)(message) from None
     except RuntimeError as error:  # PyMySQL: a package for the account's kind of password is missing
         message = f"cannot {action} at {where}: {error}; pip install 'runguard-cli[mariadb-auth]'"
         raise BackendError(message) from None
