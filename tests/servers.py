@@ -277,7 +277,7 @@ class Postgres(Server):
 
     def start(self) -> None:
         """Start, or start again."""
-        self.start_process(*self._words, up=self._answers)
+        self.start_process(*self._words, up=self.is_up)
 
     @property
     def url(self) -> str:
@@ -297,7 +297,8 @@ class Postgres(Server):
                 cursor = connection.execute(statement)
             return cursor.fetchall() if cursor.description else []
 
-    def _answers(self) -> bool:
+    def is_up(self) -> bool:
+        """Say whether the server takes connections."""
         import psycopg
 
         try:

@@ -48,7 +48,7 @@ _PERMANENT_WORDS = (
     "permission denied",
     "no password supplied",
     "certificate",
-    "SSL",
+    "not support SSL",
     "invalid",
 )
 
@@ -135,14 +135,18 @@ def _is_transient(error: "psycopg.Error", text: str) -> bool:
 
     libpq gives no SQLSTATE when a connection cannot be made, so that only the words tell a wrong password from a
     server that starts up; where they are in another language the answer is yes, and waiting ends at its deadline.
+    Words in quotes are names: a host may be called anything.
     """
+    import re
+
     import psycopg
 
     if error.sqlstate is not None:
         return error.sqlstate in _TRANSIENT or error.sqlstate.startswith("08")
-    return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and not any(
-        word in text for word in _PERMANENT_WORDS
-    )
+    said = re.sub(r"""'[^']*'|"[^"]*\"""", "", text)
+    if any(word in said for word in _PERMANENT_WORDS):
+        return False
+    return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
 
 
 def _driver() -> "ModuleType":
