@@ -28,7 +28,7 @@ _ENDING = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUI
 _ON_HANG_UP = frozenset((signal.SIGHUP, signal.SIGCONT))
 _HIDDEN_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 _SENT_BY_KERNEL = 0x80  # SI_KERNEL of siginfo(2), what a terminal's signals carry
-_LOOK_SECONDS = 0.02
+_FIRST_LOOK, _LAST_LOOK = 0.01, 0.25
 
 
 class Signals:
@@ -130,6 +130,8 @@ def _fork(
             os.execve(path, words, environment)  # noqa: S606 - no shell is the point
         except OSError as error:
             os.write(failing, str(error.errno).encode())
+        except ValueError:  # words or an environment that no execve(2) takes
+            os.write(failing, str(errno.EINVAL).encode())
         finally:
             os._exit(exits.NOT_FOUND)
     os.close(failing)
@@ -198,10 +200,12 @@ class _Child:
     def _empty_group(self, kill_after: float) -> None:
         """Wait until nothing of the command's group is left; kill what outlives its grace."""
         kill_at = time.monotonic() + kill_after
+        pause = _FIRST_LOOK
         while processes.members(self._pid):
-            if time.monotonic() >= kill_at:
+            if time.monotonic() >= kill_at and not self._refused:
                 self._send(signal.SIGKILL)
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(pause)
+            pause = min(pause * 1.5, _LAST_LOOK)
             # Not sigtimedwait: stopped and continued meanwhile, Python may return a signal that never was.
             while self._signals.watched & signal.sigpending():
                 self._receive(signal.sigwaitinfo(self._signals.watched))

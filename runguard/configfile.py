@@ -155,7 +155,13 @@ def _holds_password(document: "Document") -> bool:
     sections = [document.get("defaults", {}), *document["job"].values()]
     written = [str(section["backend"]) for section in sections if "backend" in section]
     written += [backend["url"] for backend in document["backend"].values()]
-    return any(urls.has_password(url) and "${" not in url for url in written)
+    return any(urls.has_password(_without_variables(url)) for url in written)
+
+
+def _without_variables(url: str) -> str:
+    """Return a URL in which each `${NAME}` is hidden already."""
+    head, *parts = url.split("${")
+    return head + "".join("***" + part.partition("}")[2] for part in parts)
 
 
 def unreadable(path: str, error: OSError) -> ConfigError:

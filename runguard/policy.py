@@ -42,8 +42,11 @@ def decide(levels: "Sequence[Mapping[str, Value]]") -> "tuple[Policy, int | None
     A level names a policy by `nonblock`, `wait` or `on-conflict`; the first that names one decides.
     `on-conflict wait` may take its limit from a weaker level. None: nobody named one.
     """
+    settled = False
     for index, level in enumerate(levels):
-        word = _named(level, index)
+        word = _named(level, index, nonblock=not settled and bool(level.get("nonblock")))
+        # `nonblock = false` takes back what a weaker level says.
+        settled = settled or "nonblock" in level
         if word == Skip.word:
             return Skip(), index
         if word == Wait.word:
@@ -54,10 +57,10 @@ def decide(levels: "Sequence[Mapping[str, Value]]") -> "tuple[Policy, int | None
     return Skip(), None
 
 
-def _named(level: "Mapping[str, Value]", index: int) -> str | None:
+def _named(level: "Mapping[str, Value]", index: int, *, nonblock: bool) -> str | None:
     """Return the word of the policy that one level names; raises `PolicyError` if it names two."""
     named = {}
-    if level.get("nonblock"):
+    if nonblock:
         named["nonblock"] = Skip.word
     if "wait" in level:
         named["wait"] = Wait.word

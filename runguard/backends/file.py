@@ -39,6 +39,9 @@ class FileLock:
         self._holder = target.holder
         self._operation = fcntl.LOCK_SH if target.shared else fcntl.LOCK_EX
         self._chosen = _directory(target.url)
+        if self._chosen and target.key is not None:
+            message = f"--key names the lock file itself: leave the directory out of the backend {target.url!a}"
+            raise UsageError(message)
         self._foreign = target.key is not None
         if target.key:
             self.path = _absolute(target.key)
@@ -77,7 +80,7 @@ class FileLock:
         if not self._foreign and not self._chosen and not os.path.lexists(self._directory):
             return None
         if not self._foreign:
-            lockdir.check(self._directory)
+            (lockdir.check if self._chosen else lockdir.check_default)(self._directory)
         descriptor = lockfile.open_existing(self.path)
         if descriptor is None:
             return None
@@ -107,9 +110,7 @@ class FileLock:
         """Return the mode of a new lock file, after the directory was found safe."""
         if self._foreign:
             return _FOREIGN_MODE
-        if not self._chosen:
-            lockdir.make_default(self._directory)
-        return lockdir.check(self._directory)
+        return lockdir.check(self._directory) if self._chosen else lockdir.prepare_default(self._directory)
 
     def _take_now(self, descriptor: int) -> bool:
         """Try, and again after the moments for which a probe may have had it, unless a run says that it has it."""
@@ -171,11 +172,10 @@ class HeldFile:
             lockfacts.clear_holder(self.descriptor)
         try:
             fcntl.flock(self.descriptor, fcntl.LOCK_UN)
-        except OSError as error:
-            return f"cannot unlock {self._path}: {error.strerror}"
-        finally:
-            os.close(self.descriptor)
-            self.descriptor = None
+        except OSError:
+            pass  # closing gives it back too, unless a daemon has the file
+        os.close(self.descriptor)
+        self.descriptor = None
         return None
 
 

@@ -19,6 +19,7 @@ _OTHERS_WRITE = stat.S_IWOTH
 _GROUP_WRITE = stat.S_IWGRP
 _FILES_OF_OWNER = 0o600
 _FILES_OF_GROUP = 0o660
+_ELSEWHERE = f"name a directory of your own with {VARIABLE}"
 
 
 def default() -> str:
@@ -41,8 +42,8 @@ def default() -> str:
     return os.path.join(_home(user), UNDER_HOME)
 
 
-def make_default(path: str) -> None:
-    """Make the default directory if it is missing: 0700, for root 0755; parents only below a home."""
+def prepare_default(path: str) -> int:
+    """Make the default directory if it is missing, 0700 or for root 0755; return the mode for new files there."""
     mode = 0o755 if os.geteuid() == 0 and path == OF_ROOT else 0o700
     try:
         if path.endswith("/" + UNDER_HOME):
@@ -51,6 +52,7 @@ def make_default(path: str) -> None:
     except OSError as error:
         message = f"cannot make the lock directory {path}: {error.strerror}"
         raise BackendError(message) from None
+    return check_default(path)
 
 
 def _make_parents(path: str) -> None:
@@ -68,11 +70,27 @@ def _make(path: str, mode: int) -> None:
     os.chmod(path, mode)
 
 
-def check(path: str) -> int:
-    """Return the mode for new files there, if nobody but those it was made for can put files there.
+def check_default(path: str) -> int:
+    """Return the mode for new files in the default directory. Raises `BackendError`.
 
-    Ours or root's and writable by nobody else; or made for a group (setgid and group-writable);
-    or writable by all with the sticky bit. Raises `BackendError` for any other.
+    One that nobody named must be ours alone: others can make it in /run/lock before we do.
+    """
+    mode = check(path)
+    if os.environ.get(VARIABLE):
+        return mode
+    found = os.lstat(path)
+    if found.st_uid != os.geteuid():
+        raise _unsafe(path, f"it belongs to uid {found.st_uid}, not to uid {os.geteuid()}; {_ELSEWHERE}")
+    if found.st_mode & (_GROUP_WRITE | _OTHERS_WRITE):
+        raise _unsafe(path, f"others can write there (mode {stat.S_IMODE(found.st_mode):04o}): chmod go-w {path}")
+    return mode
+
+
+def check(path: str) -> int:
+    """Return the mode for new files in a directory that somebody named.
+
+    Ours or root's and writable by nobody else; or made for a group (setgid and group-writable) or for all
+    (sticky), whose owner is trusted. Raises `BackendError` for any other.
     """
     try:
         found = os.lstat(path)
@@ -100,9 +118,8 @@ def waiters_of(identity: str) -> Waiters:
     import hashlib
 
     directory = default()
-    make_default(directory)
     digest = hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()[:32]
-    return Waiters(os.path.join(directory, f"{digest}.waiters"), check(directory))
+    return Waiters(os.path.join(directory, f"{digest}.waiters"), prepare_default(directory))
 
 
 def scope(path: str) -> str:

@@ -49,7 +49,11 @@ def open_or_create(path: str, mode: int) -> int:
             continue
         except OSError as error:
             raise _refusal(path, error) from None
-        os.fchmod(descriptor, mode)
+        try:
+            os.fchmod(descriptor, mode)
+        except OSError as error:  # a file system without modes
+            os.close(descriptor)
+            raise _refusal(path, error) from None
         return _moved_up(descriptor)
     message = f"cannot open the lock file {path}: it keeps appearing and vanishing"
     raise BackendError(message)

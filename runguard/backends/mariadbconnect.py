@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from runguard.backends import optionfiles
 from runguard.backends.mariadburl import URL_OPTIONS, parsed
 from runguard.backends.session import CONNECT_SECONDS
-from runguard.errors import BackendError, ConfigError, UnreachableError, UsageError
+from runguard.errors import BackendError, UnreachableError, UsageError
 from runguard.urls import masked
 
 TYPE_CHECKING = False
@@ -32,6 +32,7 @@ _READ_SECONDS = 10.0
 _LONGEST_IDLE = 31_536_000
 _TRANSIENT = frozenset((1040, 1053, 1077, 1152, 1158, 1159, 1160, 1161, 1203, 1927, 2002, 2003, 2006, 2013, 2055, 4031))
 _GALERA_REFUSES = 1235
+_FLAGS = ("ssl", "ssl_disabled", "ssl_verify_cert", "ssl_verify_identity")
 _VARIABLES = {"MYSQL_HOST": "host", "MYSQL_TCP_PORT": "port", "MYSQL_UNIX_PORT": "unix_socket", "MYSQL_PWD": "password"}
 _OF_OPTION_FILES = {
     "socket": "unix_socket",
@@ -45,7 +46,7 @@ GALERA = "GET_LOCK excludes only clients of one Galera node: use a lease backend
 def connect(target: "Target") -> "tuple[Connection, float]":
     """Return a connection ready for the lock, and the seconds after which it stops waiting for an answer.
 
-    Raises `UsageError` for a bad URL, `ConfigError` for a bad option file, `BackendError` for an unusable server.
+    Raises `UsageError` for a setting that cannot be, `BackendError` for a server that cannot be used.
     """
     pymysql = _driver()
     where = masked(target.url)
@@ -53,7 +54,8 @@ def connect(target: "Target") -> "tuple[Connection, float]":
     arguments = _arguments(settings, where)
     secret = settings.get("password", "")
     socket = arguments.get("unix_socket")
-    with speaking(f"{where} (socket {socket})" if socket else where, "connect", secret=secret):
+    reached = f"{where} (socket {socket})" if socket else where
+    with _greeting(reached), speaking(reached, "connect", secret=secret):
         connection = pymysql.Connection(
             **arguments, charset="utf8mb4", autocommit=True, program_name=f"runguard {target.name}"
         )
@@ -91,13 +93,19 @@ def speaking(where: str, action: str, *, secret: str = "") -> "Iterator[None]":
         # A certificate that does not verify, which the driver numbers like a refused connection, is a ValueError.
         transient = number in _TRANSIENT and not isinstance(getattr(error, "original_exception", None), ValueError)
         raise (UnreachableError if transient else BackendError)(message) from None
-    except RuntimeError as error:  # PyMySQL: a package for the account's kind of password is missing
-        message = f"cannot {action} at {where}: {error}; pip install 'runguard-cli[mariadb-auth]'"
+
+
+@contextmanager
+def _greeting(where: str) -> "Iterator[None]":
+    """Turn into a `BackendError` what the driver raises when the other side is no MariaDB, or wants more of it."""
+    try:
+        yield
+    except RuntimeError as error:  # a package for the account's kind of password is missing
+        message = f"cannot connect at {where}: {error}; pip install 'runguard-cli[mariadb-auth]'"
         raise BackendError(message) from None
     except _NOT_PROTOCOL as error:
-        message = (
-            f"cannot {action} at {where}: what answers there does not speak MariaDB's protocol ({type(error).__name__})"
-        )
+        kind = type(error).__name__
+        message = f"cannot connect at {where}: what answers there does not speak MariaDB's protocol ({kind})"
         raise BackendError(message) from None
 
 
@@ -137,9 +145,10 @@ def _settings(target: "Target") -> dict[str, str]:
     for name, value in optionfiles.read(files).items():
         known = _OF_OPTION_FILES.get(name, name.replace("-", "_"))
         if known in URL_OPTIONS:
-            settings[known] = value or "1"
+            settings[known] = value or ("1" if known in _FLAGS else "")
     settings |= {name: os.environ[variable] for variable, name in _VARIABLES.items() if os.environ.get(variable)}
     settings |= from_url
+    settings = {name: value for name, value in settings.items() if value}
     if "unix_socket" not in from_url and settings.get("host", LOCALHOST) != LOCALHOST:
         settings.pop("unix_socket", None)
     if target.password is not None:
@@ -208,7 +217,7 @@ def _seconds(settings: dict[str, str], name: str, default: float, where: str) ->
         seconds = -1.0
     if not 0 < seconds < _LONGEST_IDLE:
         message = f"{name} of {where} is {text!a}: write a number of seconds above 0"
-        raise ConfigError(message)
+        raise UsageError(message)
     return seconds
 
 

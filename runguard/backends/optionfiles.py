@@ -37,8 +37,8 @@ def _read_file(path: str, groups: "tuple[str, ...]", found: dict[str, str], abov
             for included in _included(line, os.path.dirname(path)):
                 _read_file(included, groups, found, (*above, path))
         elif line and line[0] not in "#;" and group in groups:
-            name, separator, value = _without_comment(line).partition("=")
-            found[name.strip().replace("_", "-")] = _value(value.strip()) if separator else ""
+            name, _, value = _without_comment(line).partition("=")
+            found[name.strip().replace("_", "-")] = _value(value.strip())
 
 
 def _included(line: str, directory: str) -> list[str]:

@@ -103,12 +103,17 @@ class _Session:
         with self._speaking("wait for the lock"):
             woken = select.poll()
             woken.register(self._connection.fileno(), select.POLLIN)
+            notified: list[object] = []
             if self._can_notify:
+                self._connection.add_notify_handler(notified.append)
                 self._connection.execute(f"LISTEN {self._channel}")
             while not self._try():
                 if deadline.passed():
                     break
-                woken.poll(deadline.remaining(_POLL) * 1000)
+                # One that came with the answer to our last try does not wake a poll any more.
+                if not notified:
+                    woken.poll(deadline.remaining(_POLL) * 1000)
+                notified.clear()
             else:
                 if self._can_notify:
                     self._connection.execute("UNLISTEN *")
@@ -139,21 +144,17 @@ class _Session:
         return []
 
     def release(self) -> str | None:
-        """Unlock, wake those who wait, and end the session."""
+        """Unlock and wake those who wait, in one statement, and end the session."""
+        unlock = _UNLOCK[self._shared]
+        sql = f"{unlock}, pg_notify(%(channel)s, '')" if self._can_notify else f"{unlock}, NULL"
         try:
             with self._speaking("give the lock back"):
-                (had,) = self._row(_UNLOCK[self._shared], {"key": self._key})
-                if self._can_notify:
-                    self._connection.execute("SELECT pg_notify(%(channel)s, '')", {"channel": self._channel})
+                had, _ = self._row(sql, {"key": self._key, "channel": self._channel})
         except BackendError as error:
             return f"{LOST}: {error}"
         finally:
             self.close()
-        return (
-            None
-            if had
-            else f"the lock was lost while the command ran, another run may have had it: {self._where} did not know it"
-        )
+        return None if had else f"{LOST}: {self._where} did not know it"
 
     def close(self) -> None:
         """End the session; the server gives up what it held."""
@@ -176,14 +177,14 @@ class _Session:
             raise BackendError(message)
         return True
 
-    def _row(self, sql: "LiteralString", parameters: "dict[str, int]") -> "tuple[Any, ...]":
+    def _row(self, sql: "LiteralString", parameters: "dict[str, int | str]") -> "tuple[Any, ...]":
         row = self._connection.execute(sql, parameters).fetchone()
         if row is None:
             message = f"{self._where} answered nothing to {sql.strip()}"
             raise BackendError(message)
         return row
 
-    def _key_parts(self) -> dict[str, int]:
+    def _key_parts(self) -> "dict[str, int | str]":
         """Return the key as pg_locks shows it: two unsigned halves."""
         unsigned = self._key & _MASK
         return {"high": unsigned >> 32, "low": unsigned & 0xFFFFFFFF}

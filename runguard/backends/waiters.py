@@ -3,10 +3,13 @@
 import fcntl
 import os
 import struct
+import time
 
 from runguard.backends import lockfile
 from runguard.errors import BackendError
 
+_TRIES, _PAUSE = 200, 0.005
+_MOST = 1 << 16
 _FLOCK = struct.Struct("hhqqi4x")
 _COUNTING = 1 << 40
 """Locked while somebody counts: of two that arrive together exactly one must get the last place."""
@@ -27,7 +30,7 @@ class Waiters:
         """
         descriptor = lockfile.open_or_create(self._path, self._mode)
         try:
-            _lock(descriptor, fcntl.F_OFD_SETLKW, _COUNTING)
+            _count_alone(descriptor)
             taken = _taken(descriptor)
             if most is not None and len(taken) >= most:
                 os.close(descriptor)
@@ -56,6 +59,16 @@ def _lock(descriptor: int, command: int, byte: int, kind: int = fcntl.F_WRLCK) -
     fcntl.fcntl(descriptor, command, _FLOCK.pack(kind, os.SEEK_SET, byte, 1, 0))
 
 
+def _count_alone(descriptor: int) -> None:
+    """Lock the byte that those who count share, which each has for microseconds. Raises `OSError` if one keeps it."""
+    for _ in range(_TRIES):
+        try:
+            return _lock(descriptor, fcntl.F_OFD_SETLK, _COUNTING)
+        except BlockingIOError:
+            time.sleep(_PAUSE)
+    return _lock(descriptor, fcntl.F_OFD_SETLK, _COUNTING)
+
+
 def _taken(descriptor: int) -> set[int]:
     """Return the bytes that others have locked; the kernel tells the first one from a given byte on."""
     taken: set[int] = set()
@@ -65,5 +78,6 @@ def _taken(descriptor: int) -> set[int]:
         kind, _, start, length, _ = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, asked))
         if kind == fcntl.F_UNLCK:
             return taken
-        taken.update(range(start, start + length))
+        length = length or _COUNTING - start  # 0 is to the end of the file
+        taken.update(range(start, min(start + length, start + _MOST)))
         start += length

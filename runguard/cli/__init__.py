@@ -17,6 +17,8 @@ _CODES = {
     UnreachableError: exits.BACKEND,
 }
 
+_CONDITIONS = {exits.OK: exits.CONDITION_MET, exits.CONFLICT: exits.CONDITION_NOT_MET}
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, no_args_is_help=False)
 @click.version_option(package_name="runguard-cli", prog_name="runguard", message="%(prog)s %(version)s")
@@ -33,9 +35,9 @@ def main() -> None:
     environment.reserve_standard_descriptors()
     arguments = sys.argv[1:]
     code = _code(arguments)
-    # For systemd 1 to 254 would mean that the unit is not wanted now; a mistake must not look like that.
-    if code == exits.USAGE and arguments[:1] == ["test"] and "--exec-condition" in arguments:
-        code = exits.CONDITION_UNKNOWN
+    # For systemd 1 to 254 would mean that the unit is not wanted now; nothing but a held lock may look like that.
+    if "--exec-condition" in arguments[1:] and arguments[0] == "test":
+        code = _CONDITIONS.get(code, exits.CONDITION_UNKNOWN)
     sys.exit(code)
 
 
@@ -50,7 +52,7 @@ def _code(arguments: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return exits.INTERRUPTED
     except RunguardError as error:
-        return _refuse(click.get_current_context(silent=True), str(error), _CODES[type(error)])
+        return _refuse(None, str(error), _CODES[type(error)])
     except Exception as error:  # noqa: BLE001 - a bug of ours must not look like any other ending
         return _bug(arguments, error)
     return code if isinstance(code, int) else exits.OK

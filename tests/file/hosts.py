@@ -49,13 +49,13 @@ def private(setup: str, *words: str | bytes) -> list[str | bytes]:
     return [*prefix, f'{setup}\nexec "$@"', "sh", *words]
 
 
-def traced(*words: str | bytes, error: str) -> list[str | bytes]:
-    """Return words that run `words` while every flock(2) fails with this error."""
-    prefix = [tool("strace"), "-f", "-qq", "-o", "/dev/null", "-e", "trace=flock"]
+def traced(*words: str | bytes, error: str, call: str = "flock") -> list[str | bytes]:
+    """Return words that run `words` while every system call of a kind fails with this error."""
+    prefix = [tool("strace"), "-f", "-qq", "-o", "/dev/null", "-e", f"trace={call}"]
     why_not = _why_not(*prefix, "true")
     if why_not:
         pytest.skip(f"strace is not permitted here: {why_not}")
-    return [*prefix, "-e", f"inject=flock:error={error}", *words]
+    return [*prefix, "-e", f"inject={call}:error={error}", *words]
 
 
 class Nobody:

@@ -306,6 +306,23 @@ def test_a_file_system_that_cannot_lock(runguard: Runguard, place: Path, error: 
         assert b"local file system" in result.stderr
 
 
+def test_a_file_system_without_modes_is_69(runguard: Runguard, place: Path) -> None:
+    """A lock file whose mode cannot be set is refused in one line."""
+    path = place / "x.lock"
+    command = traced(
+        *COMMAND, "run", "--key", str(path), "x", "--", "touch", str(place / "ran"), error="EPERM", call="fchmod"
+    )
+    result = subprocess.run(command, check=False, capture_output=True, env=runguard.environment, timeout=60)
+    assert_refused(result, 69, f"cannot open the lock file {path}", "Operation not permitted")
+    assert not (place / "ran").exists()
+
+
+def test_a_key_and_a_directory_contradict(runguard: Runguard, place: Path) -> None:
+    """A directory in the backend means nothing beside an exact path: 64."""
+    result = runguard("run", "-b", f"file:{place}", "--key", str(place / "x.lock"), "x", "true")
+    assert_refused(result, 64, "--key names the lock file itself")
+
+
 def test_only_ewouldblock_is_a_conflict(runguard: Runguard, place: Path) -> None:
     """The one error of flock(2) that means that somebody else has the lock is a conflict, quietly."""
     command = traced(
@@ -315,7 +332,7 @@ def test_only_ewouldblock_is_a_conflict(runguard: Runguard, place: Path) -> None
     assert (result.returncode, result.stdout, result.stderr) == (75, b"", b"")
 
 
-@pytest.mark.parametrize("limit", [5, 8, 16, 64])
+@pytest.mark.parametrize("limit", [6, 8, 16, 64])
 def test_few_descriptors_are_enough(runguard: Runguard, limit: int) -> None:
     """With a small limit of open files the lock is taken and the command run as always."""
 

@@ -254,6 +254,14 @@ NO_FILE = {
         in_mode(0o644, "[backend.x]\nurl = 'mariadb://u:s3cret@h/d'"),
         "holds a password and can be read by others (mode 0644): chmod o-rwx",
     ),
+    "password beside a variable": (
+        in_mode(0o644, "[backend.x]\nurl = 'mariadb://${U}:s3cret@h/d'"),
+        "holds a password and can be read by others (mode 0644)",
+    ),
+    "password after a variable": (
+        in_mode(0o644, "[backend.x]\nurl = 'mariadb://u:${P}s3cret@h/d'"),
+        "holds a password and can be read by others (mode 0644)",
+    ),
     "password in a job for all": (
         in_mode(0o604, "[job.x]\nbackend = 'postgresql://u:s3cret@h/d'"),
         "holds a password and can be read by others (mode 0604)",
