@@ -1,6 +1,7 @@
 """A connection to PostgreSQL that can be trusted with a session lock, or a refusal that says why not."""
 
 import os
+import time
 from contextlib import contextmanager
 
 from runguard.backends import pooler
@@ -12,16 +13,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType
-    from typing import Any
+    from typing import Any, TypeVar
 
     import psycopg
+    from psycopg.abc import PQGen
 
     from runguard.backends.base import Target
 
     Connection = psycopg.Connection[tuple[Any, ...]]
+    Answer = TypeVar("Answer")
 
 POOLED = "a pooler stands in between; give runguard a direct or session-pooled connection"
 
+_ANSWER_SECONDS = 10
 _CLIENT_DEFAULTS = {
     "connect_timeout": CONNECT_SECONDS,
     "keepalives_idle": 10,
@@ -68,7 +72,7 @@ def connect(target: "Target") -> "tuple[Connection, bool]":
         wanted["password"] = target.password
     secret = str(target.password or given.get("password") or "")
     with speaking(where, "connect", secret=secret):
-        connection = psycopg.connect(
+        connection = _patient().connect(
             target.url,
             autocommit=True,
             prepare_threshold=None,
@@ -103,6 +107,38 @@ def _prepare(psycopg: "ModuleType", connection: "Connection", target: "Target", 
         raise BackendError(message)
     connection.execute("; ".join(sql for version, sql in _SESSION if connection.info.server_version >= version))
     return bool(standby)
+
+
+def _patient() -> "type[Connection]":
+    """Return a kind of connection that gives a silent server up, for which libpq would wait for ever."""
+    import psycopg
+
+    class Patient(psycopg.Connection["tuple[Any, ...]"]):
+        # What limits there are depends on the version of psycopg.
+        def wait(  # type: ignore[override]
+            self, gen: "PQGen[Answer]", *limits: "float | None", **more: "float | None"
+        ) -> "Answer":
+            return super().wait(_answered(gen), *limits, **more)  # type: ignore[arg-type]
+
+    return Patient
+
+
+def _answered(talk: "PQGen[Answer]") -> "PQGen[Answer]":
+    """Hand on what a talk with the server yields, but not for longer than a server may take for an answer."""
+    import psycopg
+
+    until = time.monotonic() + _ANSWER_SECONDS
+    try:
+        wants = next(talk)
+        while True:
+            ready = yield wants
+            if not ready and time.monotonic() > until:
+                message = f"no answer within {_ANSWER_SECONDS} s"
+                raise psycopg.OperationalError(message)
+            wants = talk.send(ready)
+    except StopIteration as stop:
+        answer: Answer = stop.value
+        return answer
 
 
 def _secret_of(target: "Target") -> "dict[str, str]":

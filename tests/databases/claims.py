@@ -100,7 +100,7 @@ def assert_refused(runguard: Runguard, url: str, name: str, *secrets: str, envir
         for secret in secrets:
             assert_hidden(secret, said)
         assert (process.returncode, out) == (code, b""), said
-        lines.add(one_line(said))
+        lines.add(one_line(said).removeprefix("runguard: ").removeprefix(f"{name}: "))
     (line,) = lines
     return line
 

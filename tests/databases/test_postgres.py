@@ -466,6 +466,20 @@ class TestTls:
         assert "SSL" in assert_refused(runguard, url, name, "rgpass")
         assert runguard("run", "-w", "60", "-b", url, name, "true").returncode == 69
 
+    @pytest.mark.usefixtures("tls")
+    def test_a_crash_under_a_waiter(self, runguard: Runguard, postgres: Postgres, name: str) -> None:
+        """A connection with TLS that breaks without a word, as in a crash, is made again while there is time."""
+        (sql, *_) = key_lines(runguard, postgres.url, name)
+        with contextlib.closing(postgres.connect(database="rg")) as client:
+            client.execute(sql)
+            waiter = start_waiter(runguard, postgres.url + "?sslmode=require", name, "60")
+            ((session,),) = client.execute("SELECT pid FROM pg_stat_ssl WHERE ssl").fetchall()
+            os.kill(session, signal.SIGKILL)
+            until_said(waiter, b"trying again")
+        out, said = waiter.communicate(timeout=30)
+        assert (waiter.returncode, out) == (0, b"ran\n"), said
+        assert eventually(postgres.is_up)
+
     def test_a_server_with_tls(self, runguard: Runguard, postgres: Postgres, tls: Certificates, name: str) -> None:
         """The right authority and host name are accepted, and used; a wrong authority or host name is 69."""
         checked = f"{postgres.url}?sslmode=verify-full&sslrootcert="
@@ -570,6 +584,21 @@ def test_an_interrupt_ends_a_connect(runguard: Runguard, name: str) -> None:
 
 class TestOutages:
     """A server that is not there, or not for us, while a run waits."""
+
+    def test_a_silent_session(self, runguard: Runguard, postgres: Postgres, name: str) -> None:
+        """A server that stops to answer in a wait is given up after 10 s, and asked again while there is time."""
+        holder = Holder(runguard, postgres.url, name)
+        (owner,) = sessions_of(postgres, name)
+        waiter = start_waiter(runguard, postgres.url, name, "60")
+        (session,) = (pid for pid in sessions_of(postgres, name) if pid != owner)
+        os.kill(session, signal.SIGSTOP)
+        try:
+            until_said(waiter, b"no answer")
+            assert holder.end() == (0, b"")
+            out, said = waiter.communicate(timeout=30)
+        finally:
+            os.kill(session, signal.SIGCONT)
+        assert (waiter.returncode, out) == (0, b"ran\n"), said
 
     def test_up_within_the_limit(self, runguard: Runguard, postgres: Postgres, name: str) -> None:
         """With time to wait, a server that is started meanwhile is used."""
