@@ -115,9 +115,7 @@ def _patient() -> "type[Connection]":
 
     class Patient(psycopg.Connection["tuple[Any, ...]"]):
         # What limits there are depends on the version of psycopg.
-        def wait(  # type: ignore[override]
-            self, gen: "PQGen[Answer]", *limits: "float | None", **more: "float | None"
-        ) -> "Answer":
+        def wait(self, gen: "PQGen[Answer]", *limits: "float | None", **more: "float | None") -> "Answer":
             return super().wait(_answered(gen), *limits, **more)  # type: ignore[arg-type]
 
     return Patient
