@@ -8,6 +8,7 @@ import click
 from runguard import config, exits, options, place, wiring
 from runguard.cli import generate
 from runguard.cli.generate import check_name, show
+from runguard.errors import BackendError
 from runguard.printable import printable
 
 
@@ -18,7 +19,11 @@ def test(name: str, **values: str | bool | None) -> int:
     """
     check_name(name)
     settings = config.gather(name, generate.given(values), options.LOOK, os.environ)
-    busy = wiring.lock(place.find(settings, os.environ), name, settings).probe()
+    try:
+        busy = wiring.lock(place.find(settings, os.environ), name, settings).probe()
+    except BackendError as error:
+        message = f"{name}: {error}"
+        raise BackendError(message) from None
     if values.get("verbose") or (sys.stdout and sys.stdout.isatty()):
         show(printable(f"{name}: held by {busy.holder}" if busy else f"{name}: free"))
     return exits.CONFLICT if busy else exits.OK
