@@ -75,7 +75,12 @@ class Server:
     def run(self, *words: str) -> None:
         """Run a program to its end as the server's user; its output stands in `log`."""
         with (self.directory / "log").open("ab") as log:
-            subprocess.run(words, check=True, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **self._identity())
+            done = subprocess.run(
+                words, check=False, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **self._identity()
+            )
+        if done.returncode != 0:
+            message = f"{words[0]} exited {done.returncode}:\n{self._log_end()}"
+            raise RuntimeError(message)
 
     def start_process(self, *words: str, up: Callable[[], bool]) -> None:
         """Start the server and wait until it answers."""
@@ -86,8 +91,7 @@ class Server:
         until = time.monotonic() + _UP_SECONDS
         while not up():
             if self.process.poll() is not None or time.monotonic() > until:
-                log_end = (self.directory / "log").read_text(errors="replace")[-3000:]
-                message = f"{words[0]} did not come up:\n{log_end}"
+                message = f"{words[0]} did not come up:\n{self._log_end()}"
                 raise RuntimeError(message)
             time.sleep(0.02)
 
@@ -100,6 +104,9 @@ class Server:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
+
+    def _log_end(self) -> str:
+        return (self.directory / "log").read_text(errors="replace")[-3000:]
 
     def _identity(self) -> dict[str, object]:
         where: dict[str, object] = {
