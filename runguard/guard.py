@@ -105,6 +105,7 @@ def _attempt(run: Run, make_lock: "Callable[[], Lock]", tell: "Tell") -> "Outcom
             answer = _acquire(run, make_lock(), tell)
             if isinstance(answer, outcome.Skipped | outcome.WaitExpired):
                 return answer
+            _say_acquired(answer, run, tell)
             # From here on signals are the command's: kept back until it is there to have them.
             signals = Signals()
     except Interrupted as interrupted:
@@ -170,10 +171,6 @@ def _run_under(held: "Held", run: Run, signals: Signals, tell: "Tell") -> "Outco
 
     There is no `finally` here: after a bug of ours the command may still be running, and keeps the lock.
     """
-    if run.attended:
-        for hint in held.hints():
-            tell(events.HINT, "lock", hint)
-    tell(events.DETAIL, "acquired", "has the lock")
     begun = now()
     ended: Outcome
     try:
@@ -187,6 +184,14 @@ def _run_under(held: "Held", run: Run, signals: Signals, tell: "Tell") -> "Outco
     if lost:
         tell(events.ERROR, "lock_lost", lost)
     return ended
+
+
+def _say_acquired(held: "Held", run: Run, tell: "Tell") -> None:
+    """Say it while signals still end us: a log that takes nothing would keep us here."""
+    if run.attended:
+        for hint in held.hints():
+            tell(events.HINT, "lock", hint)
+    tell(events.DETAIL, "acquired", "has the lock")
 
 
 def _pause(jitter: float) -> None:

@@ -77,7 +77,7 @@ class FileLock:
 
     def probe(self) -> "Busy | None":
         """Ask with a shared lock, then with an exclusive one, each held for microseconds."""
-        if not self._foreign and not self._chosen and not os.path.lexists(self._directory):
+        if not self._foreign and not self._chosen and lockdir.is_missing(self._directory):
             return None
         if not self._foreign:
             (lockdir.check if self._chosen else lockdir.check_default)(self._directory)

@@ -70,6 +70,17 @@ def _make(path: str, mode: int) -> None:
     os.chmod(path, mode)
 
 
+def is_missing(path: str) -> bool:
+    """Say whether nobody has made a directory yet; one that cannot be seen is not missing."""
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def check_default(path: str) -> int:
     """Return the mode for new files in the default directory. Raises `BackendError`.
 

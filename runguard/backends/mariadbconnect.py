@@ -30,7 +30,9 @@ SOCKETS = ("/run/mysqld/mysqld.sock", "/var/lib/mysql/mysql.sock", "/tmp/mysql.s
 LOCALHOST = "localhost"
 _READ_SECONDS = 10.0
 _LONGEST_IDLE = 31_536_000
-_TRANSIENT = frozenset((1040, 1053, 1077, 1152, 1158, 1159, 1160, 1161, 1203, 1927, 2002, 2003, 2006, 2013, 2055, 4031))
+_TRANSIENT = frozenset(
+    (1040, 1053, 1077, 1152, 1158, 1159, 1160, 1161, 1203, 1226, 1927, 2002, 2003, 2006, 2013, 2055, 4031)
+)
 _GALERA_REFUSES = 1235
 _FLAGS = ("ssl", "ssl_disabled", "ssl_verify_cert", "ssl_verify_identity")
 _VARIABLES = {"MYSQL_HOST": "host", "MYSQL_TCP_PORT": "port", "MYSQL_UNIX_PORT": "unix_socket", "MYSQL_PWD": "password"}
@@ -60,7 +62,7 @@ def connect(target: "Target") -> "tuple[Connection, float]":
             **arguments, charset="utf8mb4", autocommit=True, program_name=f"runguard {target.name}"
         )
     try:
-        with speaking(where, "prepare the session", secret=secret):
+        with _greeting(where), speaking(where, "prepare the session", secret=secret):
             _prepare(connection, target, where)
     except BaseException:
         close(connection)
@@ -140,7 +142,10 @@ def _rows(connection: "Connection", sql: str) -> "tuple[tuple[Any, ...], ...]":
 def _settings(target: "Target") -> dict[str, str]:
     """Return the settings by the names of URL options, as text."""
     from_url = parsed(target.url)
-    files = (from_url["defaults_file"],) if "defaults_file" in from_url else optionfiles.STANDARD
+    named = from_url.get("defaults_file")
+    if named is not None:
+        optionfiles.check_named(named)
+    files = optionfiles.STANDARD if named is None else (named,)
     settings: dict[str, str] = {}
     for name, value in optionfiles.read(files).items():
         known = _OF_OPTION_FILES.get(name, name.replace("-", "_"))

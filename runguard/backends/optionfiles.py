@@ -3,6 +3,8 @@
 import os
 import stat
 
+from runguard.errors import BackendError
+
 STANDARD = ("/etc/my.cnf", "/etc/mysql/my.cnf", "~/.my.cnf")
 GROUPS = ("client", "client-server", "client-mariadb", "runguard")
 _DEEPEST = 10
@@ -15,6 +17,24 @@ def read(paths: "tuple[str, ...]" = STANDARD, groups: "tuple[str, ...]" = GROUPS
     for path in paths:
         _read_file(os.path.expanduser(path), groups, found, ())
     return found
+
+
+def check_named(path: str) -> None:
+    """Refuse an option file that somebody named and that would say nothing. Raises `BackendError`.
+
+    What it says, the server's host for instance, must not be guessed.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        mode = os.fstat(descriptor).st_mode
+        os.close(descriptor)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        message = f"cannot read the option file {path!a}: {why}"
+        raise BackendError(message) from None
+    if not stat.S_ISREG(mode) or mode & stat.S_IWOTH:
+        message = f"cannot use the option file {path!a}: it is no regular file, or all can write it"
+        raise BackendError(message)
 
 
 def _read_file(path: str, groups: "tuple[str, ...]", found: dict[str, str], above: "tuple[str, ...]") -> None:

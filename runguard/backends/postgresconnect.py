@@ -156,6 +156,9 @@ def speaking(where: str, action: str, *, secret: str = "") -> "Iterator[None]":
             text = text.replace(secret, "***")
         message = f"cannot {action} at {where}: {text}{_advice(error)}"
         raise (UnreachableError if _is_transient(error, text) else BackendError)(message) from None
+    except UnicodeError as error:
+        message = f"cannot {action} at {where}: a host, a variable or an answer is no text ({type(error).__name__})"
+        raise BackendError(message) from None
 
 
 def _advice(error: "psycopg.Error") -> str:
@@ -200,7 +203,7 @@ def _parsed(psycopg: "ModuleType", url: str) -> "dict[str, Any]":
     advice = f"backend {masked(url)} is not a PostgreSQL URI; {ENCODE}"
     try:
         given = conninfo_to_dict(url)
-    except psycopg.Error:
+    except (psycopg.Error, UnicodeError):
         raise UsageError(advice) from None
     ports = str(given.get("port", "")).split(",")
     hosts = str(given.get("host", "")).split(",")

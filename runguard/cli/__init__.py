@@ -1,5 +1,6 @@
 """The command line: words in, a number out. The only place that knows click, and the only one that exits."""
 
+import os
 import sys
 
 import click
@@ -33,6 +34,8 @@ for _command in (run.command, test.command, key.command):
 def main() -> None:
     """Run what the command line says and exit with its code."""
     environment.reserve_standard_descriptors()
+    # Completion is not offered, and the variable by which click would serve it must not keep a command from running.
+    os.environ.pop("_RUNGUARD_COMPLETE", None)
     arguments = sys.argv[1:]
     code = _code(arguments)
     # For systemd 1 to 254 would mean that the unit is not wanted now; nothing but a held lock may look like that.

@@ -27,7 +27,12 @@ class Syslog:
         syslog.openlog("runguard", syslog.LOG_PID, syslog.LOG_CRON)
 
     def write(self, event: "Event") -> None:
-        """Send one message; without a log daemon it is gone, as with logger(1)."""
+        """Send one message; without a log daemon it is gone, as with logger(1).
+
+        Details are left out: a daemon that reads nothing makes us wait, and the command is still to be started.
+        """
+        if not isinstance(event, Attempt) and event.level == events.DETAIL:
+            return
         syslog.syslog(_priority(event), self._form(event))
 
     def __str__(self) -> str:

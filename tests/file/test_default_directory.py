@@ -52,3 +52,11 @@ def test_ours_alone_is_used(directory: Path, mode: int) -> None:
     """A default directory that is ours, and that nobody else can write, is used; files in it are ours too."""
     directory.chmod(mode)
     assert lockdir.check_default(str(directory)) == 0o600
+
+
+def test_a_directory_that_cannot_be_seen_is_not_missing(directory: Path) -> None:
+    """Only a directory that is not there holds no locks; one behind a closed door is unknown."""
+    assert lockdir.is_missing(str(directory / "none"))
+    assert not lockdir.is_missing(str(directory))
+    (directory / "file").touch()
+    assert not lockdir.is_missing(str(directory / "file" / "below"))
