@@ -55,7 +55,24 @@ def run(words: tuple[str, ...], **values: str | bool | None) -> int:
     )
 
 
-command = click.Command(
+class _NameFirst(click.Command):
+    """A command line on which `--` cannot stand where NAME belongs.
+
+    Click would drop it, and `run -- php job.php` would hold the lock "php" around `job.php`.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse as click does, then look at the word before NAME."""
+        given = list(args)
+        rest = super().parse_args(ctx, args)
+        words = ctx.params["words"]
+        if words and given[-len(words) - 1 : -len(words)] == ["--"]:
+            message = "NAME is missing before --; write: runguard run [OPTIONS] NAME -- COMMAND"
+            raise UsageError(message)
+        return rest
+
+
+command = _NameFirst(
     "run",
     callback=run,
     params=[

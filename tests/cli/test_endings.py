@@ -11,6 +11,8 @@ import pytest
 from conftest import COMMAND
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from conftest import Runguard
 
 # A standard library that breaks its word, as a bug of ours would.
@@ -37,6 +39,18 @@ def test_a_bug_does_not_look_like_an_unmet_condition(runguard: Runguard) -> None
     environment = runguard.environment | {"RUNGUARD_LOCK_DIR": "/"}
     result = subprocess.run(words, check=False, env=environment, capture_output=True, timeout=30)
     assert (result.returncode, result.stdout) == (255, b"")
+
+
+@pytest.mark.parametrize("options", [(), ("-w", "5"), ("-v",)])
+def test_a_forgotten_name_does_not_take_the_commands(
+    runguard: Runguard, lock_directory: Path, options: tuple[str, ...]
+) -> None:
+    """`--` in the place of NAME is 64: the first word of the command must not become the lock."""
+    result = runguard("run", *options, "--", "sh", "-c", "echo ran")
+    assert (result.returncode, result.stdout) == (64, b"")
+    assert result.stderr.startswith(b"runguard: NAME is missing before --; write: runguard run")
+    assert result.stderr.count(b"\n") == 1
+    assert list(lock_directory.iterdir()) == []
 
 
 def test_output_that_nobody_reads_is_141(runguard: Runguard) -> None:
