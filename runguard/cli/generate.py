@@ -42,6 +42,8 @@ def show(text: str) -> None:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGPIPE)
     except OSError as error:
+        # What is left in the buffer would fail again at the interpreter's end, and make 120 of our exit code.
+        os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), 1)
         message = f"cannot write to standard output: {error.strerror}"
         raise BackendError(message) from None
 
