@@ -1,57 +1,18 @@
-"""The child process: started, watched, signalled, reaped. Knows nothing of locks."""
+"""The command as it is started: in a process group of its own or in our terminal's, or in our place."""
 
 import errno
 import os
 import signal
-import time
 
-from runguard import executable, exits, processes
+from runguard import executable, exits
+from runguard.watch import Watch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn
 
-    Tell = Callable[[str, str, str], None]
-
-FORWARDED = (
-    signal.SIGTERM,
-    signal.SIGINT,
-    signal.SIGHUP,
-    signal.SIGQUIT,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-    signal.SIGCONT,
-    signal.SIGWINCH,
-)
-_ENDING = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT))
-_ON_HANG_UP = frozenset((signal.SIGHUP, signal.SIGCONT))
-_HIDDEN_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
-_SENT_BY_KERNEL = 0x80  # SI_KERNEL of siginfo(2), what a terminal's signals carry
-_FIRST_LOOK, _LAST_LOOK = 0.01, 0.25
-
-
-class Signals:
-    """The signals as runguard found them, kept back from now on until the command can have them."""
-
-    __slots__ = ("child_ignored", "mask", "watched")
-
-    def __init__(self) -> None:
-        ignored = {number for number in FORWARDED if signal.getsignal(number) == signal.SIG_IGN}
-        self.watched = (set(FORWARDED) - ignored) | {signal.SIGCHLD}
-        self.child_ignored = signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN
-        self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, self.watched)
-
-    def restore(self) -> None:
-        """Give this process, about to become the command, what runguard was started with.
-
-        But SIGPIPE and SIGXFSZ become default: Python hides what they were.
-        """
-        for number in _HIDDEN_BY_PYTHON:
-            signal.signal(number, signal.SIG_DFL)
-        if self.child_ignored:
-            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-        signal.pthread_sigmask(signal.SIG_SETMASK, self.mask)
+    from runguard.watch import Signals, Tell, Tether
 
 
 class Command:
@@ -64,27 +25,27 @@ class Command:
         self.environment = environment
 
 
-def run(command: Command, signals: Signals, *, inherit: int | None, kill_after: float, tell: "Tell") -> int:
+def run(command: Command, signals: "Signals", *, tether: "Tether", kill_after: float, tell: "Tell") -> int:
     """Run the command to its end and return its exit code, or 128+N for signal N.
 
-    `inherit` is a descriptor that the command gets beside those runguard was started with. `kill_after` is how many
-    seconds the rest of its process group has once a forwarded signal has ended it. `tell` takes a level, a word and
-    a sentence. Raises `CannotRun`.
+    `kill_after` is how many seconds the rest of its process group has once a forwarded signal has ended it. `tell`
+    takes a level, a word and a sentence. Raises `CannotRun`, and what the announcement to `tether` raises.
     """
-    if inherit is not None:
-        os.set_inheritable(inherit, True)  # noqa: FBT003 - positional only
+    if tether.descriptor is not None:
+        os.set_inheritable(tether.descriptor, True)  # noqa: FBT003 - positional only
     own_group = not _has_terminal()
     if signals.child_ignored:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def execute(path: bytes, words: "list[bytes]") -> int:
-        return _fork(path, words, command.environment, signals, own_group=own_group)
+        program = _Program(path, words, command.environment)
+        return _fork(program, signals, tether.announce, own_group=own_group)
 
     pid = _first_that_runs(command, execute)
-    return _Child(pid, signals, own_group=own_group, tell=tell).watch(kill_after)
+    return Watch(pid, signals, tether, own_group=own_group, tell=tell).until_end(kill_after)
 
 
-def replace(command: Command, signals: Signals, *, inherit: int | None) -> "NoReturn":
+def replace(command: Command, signals: "Signals", *, inherit: int | None) -> "NoReturn":
     """Turn this process into the command. Raises `CannotRun`."""
     if inherit is not None:
         os.set_inheritable(inherit, True)  # noqa: FBT003 - positional only
@@ -113,29 +74,35 @@ def _first_that_runs(command: Command, execute: "Callable[[bytes, list[bytes]], 
     raise failure or AssertionError
 
 
-def _fork(
-    path: bytes, words: "list[bytes]", environment: "dict[bytes, bytes]", signals: Signals, *, own_group: bool
-) -> int:
-    """Start the command and return its pid once it is executed. Raises `OSError`.
+class _Program:
+    """What execve(2) takes."""
 
+    __slots__ = ("environment", "path", "words")
+
+    def __init__(self, path: bytes, words: "list[bytes]", environment: "dict[bytes, bytes]") -> None:
+        self.path = path
+        self.words = words
+        self.environment = environment
+
+
+def _fork(program: _Program, signals: "Signals", announce: "Callable[[int], None] | None", *, own_group: bool) -> int:
+    """Start the command and return its pid once it is executed. Raises `OSError`, and what `announce` raises.
+
+    It is executed only after it was announced: a process that nobody knows of, since we were killed, ends by itself.
     Not posix_spawn(3): it cannot leave SIGCHLD ignored, and glibc's leaves signals 32 and 33 ignored.
     """
     failed, failing = os.pipe()
+    go, going = os.pipe() if announce else (-1, -1)
     pid = os.fork()
     if pid == 0:
-        try:
-            if own_group:
-                os.setpgid(0, 0)
-            signals.restore()
-            os.execve(path, words, environment)  # noqa: S606 - no shell is the point
-        except OSError as error:
-            os.write(failing, str(error.errno).encode())
-        except ValueError:  # words or an environment that no execve(2) takes
-            os.write(failing, str(errno.EINVAL).encode())
-        finally:
-            os._exit(exits.NOT_FOUND)
+        if announce:
+            os.close(going)
+        _become(program, signals, go, failing, own_group=own_group)
     os.close(failing)
     with open(failed, "rb") as report:
+        if announce:
+            os.close(go)
+            _let_go(pid, going, announce)
         code = int(report.read() or 0)
     if code:
         os.waitpid(pid, 0)
@@ -143,96 +110,34 @@ def _fork(
     return pid
 
 
-class _Child:
-    """The command while it runs; it stays unreaped until its group is empty, so that neither id can be used again."""
-
-    def __init__(self, pid: int, signals: Signals, *, own_group: bool, tell: "Tell") -> None:
-        self._pid = pid
-        self._signals = signals
-        self._own_group = own_group
-        self._tell = tell
-        self._asked_to_end = False
-        self._refused = False
-
-    def watch(self, kill_after: float) -> int:
-        """Forward signals until the command has ended; return its exit code."""
-        while not self._has_ended():
-            self._receive(signal.sigwaitinfo(self._signals.watched))
-        if self._own_group and self._asked_to_end:
-            self._empty_group(kill_after)
-        _, status = os.waitpid(self._pid, 0)
-        code = os.waitstatus_to_exitcode(status)
-        return code if code >= 0 else exits.SIGNAL_BASE - code
-
-    def _has_ended(self) -> bool:
-        if os.getpid() == 1:
-            _reap_orphans(but=self._pid)
-        return os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-
-    def _receive(self, received: signal.struct_siginfo) -> None:
-        number = received.si_signo
-        if number == signal.SIGCHLD:
-            return
-        if not self._own_group and self._already_had(received):
-            return
-        self._send(number)
-        self._asked_to_end = self._asked_to_end or number in _ENDING
-
-    def _already_had(self, received: signal.struct_siginfo) -> bool:
-        """Say whether the command, in our group, was sent the same signal by the terminal or by the shell's `fg`."""
-        if received.si_code == _SENT_BY_KERNEL and not _is_hang_up(received.si_signo):
-            return True
-        return received.si_signo == signal.SIGCONT and not processes.is_stopped(self._pid)
-
-    def _send(self, number: int) -> None:
-        try:
-            if self._own_group:
-                _signal_group(self._pid, number)
-            # Unreaped, the command itself is there in any case; it may have left its group.
-            if not self._own_group or os.getpgid(self._pid) != self._pid:
-                os.kill(self._pid, number)
-        except PermissionError:
-            if not self._refused:
-                self._refused = True
-                text = f"may not signal the command (pid {self._pid}): it is waited for, and the lock is kept"
-                self._tell("warning", "cannot_signal", text)
-
-    def _empty_group(self, kill_after: float) -> None:
-        """Wait until nothing of the command's group is left; kill what outlives its grace."""
-        kill_at = time.monotonic() + kill_after
-        pause = _FIRST_LOOK
-        while processes.members(self._pid):
-            if time.monotonic() >= kill_at and not self._refused:
-                self._send(signal.SIGKILL)
-            time.sleep(pause)
-            pause = min(pause * 1.5, _LAST_LOOK)
-            # Not sigtimedwait: stopped and continued meanwhile, Python may return a signal that never was.
-            while self._signals.watched & signal.sigpending():
-                self._receive(signal.sigwaitinfo(self._signals.watched))
-
-
-def _signal_group(group: int, number: int) -> None:
+def _let_go(pid: int, going: int, announce: "Callable[[int], None]") -> None:
+    """Announce a process, and give it the word to become the command; without it, it ends."""
     try:
-        os.killpg(group, number)
-    except ProcessLookupError:
-        pass
+        announce(pid)
+        os.write(going, b"!")
+    except BrokenPipeError:
+        pass  # it was killed already, which its status tells
+    except BaseException:
+        os.close(going)
+        os.waitpid(pid, 0)
+        raise
+    os.close(going)
 
 
-def _reap_orphans(*, but: int) -> None:
-    """Reap what was left to us as process 1, the command excepted."""
-    while True:
-        try:
-            dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except ChildProcessError:
-            return
-        if dead is None or dead.si_pid == but:
-            return
-        os.waitpid(dead.si_pid, os.WNOHANG)
-
-
-def _is_hang_up(number: int) -> bool:
-    """Say whether a signal of the kernel is its word that the terminal is gone: only the session's leader gets that."""
-    return number in _ON_HANG_UP and os.getsid(0) == os.getpid()
+def _become(program: _Program, signals: "Signals", go: int, failing: int, *, own_group: bool) -> "NoReturn":
+    """Turn a forked process into the command, after a word if one is to come; tell why not by an error's number."""
+    try:
+        if own_group:
+            os.setpgid(0, 0)
+        if go < 0 or os.read(go, 1):
+            signals.restore()
+            os.execve(program.path, program.words, program.environment)  # noqa: S606 - no shell is the point
+    except OSError as error:
+        os.write(failing, str(error.errno).encode())
+    except ValueError:  # words or an environment that no execve(2) takes
+        os.write(failing, str(errno.EINVAL).encode())
+    finally:
+        os._exit(exits.NOT_FOUND)
 
 
 def _has_terminal() -> bool:

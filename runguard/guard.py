@@ -5,10 +5,10 @@ import time
 
 from runguard import command, events, interrupts, outcome, stamps
 from runguard.backends.base import Busy, now
-from runguard.command import Signals
 from runguard.errors import BackendError, UnreachableError
 from runguard.executable import CannotRun
 from runguard.interrupts import Interrupted
+from runguard.watch import Signals
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -176,10 +176,12 @@ def _run_under(held: "Held", run: Run, signals: Signals, tell: "Tell") -> "Outco
     try:
         if run.replace:
             command.replace(run.command, signals, inherit=held.descriptor)
-        code = command.run(run.command, signals, inherit=held.descriptor, kill_after=KILL_AFTER, tell=tell)
+        code = command.run(run.command, signals, tether=held, kill_after=KILL_AFTER, tell=tell)
         ended = outcome.Ran(code, now() - begun)
     except CannotRun as refusal:
         ended = outcome.NotStarted(refusal.code, refusal.reason)
+    except BackendError as error:
+        ended = outcome.BackendFailed(str(error))
     lost = held.release()
     if lost:
         tell(events.ERROR, "lock_lost", lost)

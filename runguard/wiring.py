@@ -1,6 +1,6 @@
 """Settings to parts: the only module that names every backend and every sink. Each is loaded when it is wanted."""
 
-from runguard import urls
+from runguard import events, urls
 from runguard.backends.base import Target
 from runguard.sinks import stderr, text
 
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from runguard.backends.base import Lock
+    from runguard.backends.session import SessionLock
     from runguard.config import Settings
     from runguard.events import Event
     from runguard.holder import Holder
@@ -134,13 +135,25 @@ def _file(target: Target) -> "Lock":
 def _mariadb(target: Target) -> "Lock":
     from runguard.backends import mariadb
 
-    return mariadb.lock(target)
+    return _kept(mariadb.lock(target), target.name)
 
 
 def _postgres(target: Target) -> "Lock":
     from runguard.backends import postgres
 
-    return postgres.lock(target)
+    return _kept(postgres.lock(target), target.name)
+
+
+def _kept(lock: "SessionLock", name: str) -> "Lock":
+    """Return a server's lock with a process of its own that keeps it while the command lives."""
+    from runguard.keeper.client import KeptLock
+
+    def report(level: str, what: str, said: str) -> None:
+        from runguard.sinks.syslog import Syslog
+
+        Syslog(text.line).write(events.Notice(level, what, said, name=name, run_id=""))
+
+    return KeptLock(lock, name, report)
 
 
 _KINDS = (("file:", _file), ("mariadb://", _mariadb), ("postgresql://", _postgres))

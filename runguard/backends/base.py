@@ -23,6 +23,16 @@ if TYPE_CHECKING:
         def hints(self) -> list[str]:
             """Say what an operator should know about this lock, a sentence each; may take milliseconds."""
 
+        @property
+        def announce(self) -> Callable[[int], None] | None:
+            """Return what is to hear of the pid that is about to become the command, None where nobody has to.
+
+            It raises `BackendError` if the lock is not ours any more: nothing may be executed then.
+            """
+
+        def loss(self) -> str | None:
+            """Say, once, that the lock turns out to be lost; to be asked whenever SIGCHLD came. Never waits."""
+
         def release(self) -> str | None:
             """Give the lock back; returns a sentence if it turns out to have been lost before. Never raises."""
 

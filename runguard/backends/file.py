@@ -146,6 +146,7 @@ class HeldFile:
 
     def __init__(self, descriptor: int, path: str, *, clear: bool) -> None:
         self.descriptor: int | None = descriptor
+        self.announce = None  # the command inherits the lock, and nobody has to hear of it
         self._path = path
         self._clear = clear
 
@@ -163,6 +164,10 @@ class HeldFile:
                 f"every user can open {self._path} (mode {mode:04o}) and hold the lock: chmod o-rwx {self._path}"
             )
         return said
+
+    def loss(self) -> str | None:
+        """Nothing to say: a file lock is not lost."""
+        return None
 
     def release(self) -> str | None:
         """Unlock, also for a daemon that inherited the descriptor. A file lock is not lost before."""

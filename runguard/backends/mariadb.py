@@ -72,8 +72,6 @@ class MariadbLock:
 class _Session:
     """A connection that asks for one name."""
 
-    descriptor: int | None = None
-
     def __init__(self, connection: "Connection", key: str, where: str, slice_seconds: float) -> None:
         self._connection = connection
         self._key = key

@@ -79,8 +79,6 @@ class PostgresLock:
 class _Session:
     """A connection that asks for one key."""
 
-    descriptor: int | None = None
-
     def __init__(
         self, connection: "psycopg.Connection[tuple[Any, ...]]", key: int, where: str, *, shared: bool, replica: bool
     ) -> None:

@@ -11,12 +11,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
-    from runguard.backends.base import OnWait
+    from runguard.backends.base import Identity, OnWait
+    from runguard.backends.waiters import Waiters
 
     class Session(Protocol):
         """One connection that asks for one lock. Every method raises `BackendError`."""
-
-        descriptor: int | None
 
         def take_now(self) -> Busy | None:
             """Ask once; None when the lock is ours."""
@@ -35,6 +34,21 @@ if TYPE_CHECKING:
 
         def close(self) -> None:
             """End the session, and whatever it waits for or holds. Never raises."""
+
+    class SessionLock(Protocol):
+        """A `Lock` whose `Held` is a session, which dies with the process that has it."""
+
+        def acquire(self, *, wait: float | None, on_wait: OnWait) -> Session | Busy:
+            """As `Lock.acquire`."""
+
+        def probe(self) -> Busy | None:
+            """As `Lock.probe`."""
+
+        def waiters(self) -> Waiters:
+            """As `Lock.waiters`."""
+
+        def identity(self) -> Identity:
+            """As `Lock.identity`."""
 
 
 CONNECT_SECONDS = 10

@@ -259,7 +259,7 @@ def test_survival_table_has_every_event() -> None:
     table = PAGE_7.read_text().partition(".Ss What survives what\n")[2].partition(".El")[0]
     rows = [line.removeprefix(".It ").split(" Ta ") for line in table.splitlines() if line.startswith(".It ")]
     assert rows[0] == ["Sy event", "Sy file", "Sy mariadb", "Sy postgresql"]
-    assert len(rows) == 10
+    assert len(rows) == 14
     assert all(len(row) == 4 for row in rows)
 
 

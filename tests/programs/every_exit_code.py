@@ -2,17 +2,19 @@
 
 import os
 
-from runguard import command
+from unbound import Unbound
+
+from runguard import command, watch
 
 
 def tell(level: str, what: str, text: str) -> None:
     print(level, what, text)
 
 
-signals = command.Signals()
+signals = watch.Signals()
 for number in range(256):
     given = command.Command([b"/bin/sh", b"-c", b"exit %d" % number], dict(os.environb))
-    code = command.run(given, signals, inherit=None, kill_after=1.0, tell=tell)
+    code = command.run(given, signals, tether=Unbound(), kill_after=1.0, tell=tell)
     if code != number:
         print(f"exit {number} came back as {code}")
 print("done")

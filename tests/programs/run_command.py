@@ -3,7 +3,9 @@
 import os
 import sys
 
-from runguard import command
+from unbound import Unbound
+
+from runguard import command, watch
 
 
 def tell(level: str, what: str, text: str) -> None:
@@ -12,4 +14,4 @@ def tell(level: str, what: str, text: str) -> None:
 
 words = [os.fsencode(word) for word in sys.argv[2:]]
 given = command.Command(words, dict(os.environb))
-sys.exit(command.run(given, command.Signals(), inherit=None, kill_after=float(sys.argv[1]), tell=tell))
+sys.exit(command.run(given, watch.Signals(), tether=Unbound(), kill_after=float(sys.argv[1]), tell=tell))
