@@ -99,7 +99,13 @@ def test_a_job_longer_than_its_interval_never_overlaps_and_mails_nothing(box: Pa
     assert not (box / "mail").exists()
 
 
-def test_what_the_job_prints_is_mailed(box: Path) -> None:
-    """A run adds nothing to a job's output and takes nothing away; a percent sign is escaped as cron wants it."""
-    run_table(box, f"{sys.executable} -m runguard run shop.report -- printf 'report \\%s\\n' done")
+@pytest.mark.parametrize("backend", ["file", "mariadb", "postgres"])
+def test_what_the_job_prints_is_mailed(request: pytest.FixtureRequest, box: Path, backend: str) -> None:
+    """A run adds nothing to a job's output and takes nothing away; a percent sign is escaped as cron wants it.
+
+    The mail is sent when the command has ended, whoever kept its lock.
+    """
+    url = "file:" if backend == "file" else request.getfixturevalue(backend).url
+    run = f"{sys.executable} -m runguard run -b {url}"
+    run_table(box, f"{run} shop.report -- printf 'report \\%s\\n' done")
     assert "report done\n" in (box / "mail").read_text()

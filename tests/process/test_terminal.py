@@ -67,6 +67,13 @@ class Terminal:
             self.master = -1
 
 
+@pytest.fixture(autouse=True, params=["file", "mariadb", "postgres"])
+def _backend(request: pytest.FixtureRequest, runguard: Runguard) -> None:
+    """Have every run here on each backend: a keeper beside the command changes nothing for a terminal."""
+    if request.param != "file":
+        runguard.environment["RUNGUARD_BACKEND"] = request.getfixturevalue(request.param).url
+
+
 @pytest.fixture
 def terminal(runguard: Runguard) -> Iterator[Callable[..., Terminal]]:
     """Return a way to start a session on a terminal of its own."""
