@@ -3,6 +3,7 @@
 import os
 import signal
 
+from runguard import interrupts
 from runguard.backends.base import LOST, Busy, Deadline
 from runguard.errors import BackendError, ConfigError, UnreachableError, UsageError
 from runguard.keeper import messages, process
@@ -23,7 +24,6 @@ _PATIENCE_SECONDS = 60.0
 
 _INTERRUPTED_SECONDS = 0.5
 _LOOK_SECONDS = 0.1
-_ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 _ERRORS = {kind.__name__: kind for kind in (BackendError, ConfigError, UnreachableError, UsageError)}
 
 
@@ -198,7 +198,7 @@ class _Keeper:
         deadline = Deadline(seconds)
         interrupted = False
         while not (deadline.passed() or self._channel.has_news(deadline.remaining(_LOOK_SECONDS))):
-            if not interrupted and signal.sigpending() & set(_ENDING):
+            if not interrupted and signal.sigpending() & set(interrupts.SIGNALS):
                 interrupted = True
                 deadline = Deadline(deadline.remaining(_INTERRUPTED_SECONDS))
         return self._channel.receive(0)
@@ -209,7 +209,7 @@ class _Keeper:
 
     def end(self) -> None:
         """End it at once, and with it its session, and reap it."""
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, interrupts.SIGNALS)
         try:
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
         except ProcessLookupError:

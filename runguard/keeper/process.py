@@ -15,7 +15,7 @@ from runguard.keeper import channel, messages
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from threading import Thread
     from typing import NoReturn
 
@@ -30,12 +30,7 @@ NAME = "runguard-keeper"
 """What ps(1), pgrep(1) and top(1) call the process."""
 
 _FIRST_FREE = 3
-_LET_DIE = frozenset(
-    (
-        *(signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, channel.SIGNAL),
-        *(signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGSYS, signal.SIGTRAP),
-    )
-)
+_NOT_IGNORED = frozenset((signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, channel.SIGNAL))
 _LOG_SECONDS = 2.0
 _LOG_LIMIT = 65536
 
@@ -85,13 +80,25 @@ def _leave_everything(end: "Channel") -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in range(_FIRST_FREE):
         os.dup2(nothing, stream)
-    os.closerange(_FIRST_FREE, end.fileno())
-    os.closerange(end.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
-    for number in signal.valid_signals() - _LET_DIE:
+    for descriptor in _open_descriptors():
+        if descriptor >= _FIRST_FREE and descriptor != end.fileno():
+            os.closerange(descriptor, descriptor + 1)  # which minds none that is gone, as the one that listed them
+    for number in signal.valid_signals() - _NOT_IGNORED:
         signal.signal(number, signal.SIG_IGN)
     for number in (signal.SIGCHLD, channel.SIGNAL):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _open_descriptors() -> "Iterable[int]":
+    """Return what may be open.
+
+    Where it can be seen, not up to the limit: that can be a thousand million, or lower than what was opened before.
+    """
+    try:
+        return [int(entry) for entry in os.listdir("/proc/self/fd")]
+    except FileNotFoundError:
+        return range(os.sysconf("SC_OPEN_MAX"))
 
 
 def _show_as(title: str) -> None:
@@ -101,10 +108,8 @@ def _show_as(title: str) -> None:
             name.write(NAME)
         with open("/proc/self/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
-        start, end = (
-            int(fields[45]),
-            int(fields[46]),
-        )  # arg_start and arg_end of proc(5), the first after ")" is field 3
+        # arg_start and arg_end of proc(5), fields 48 and 49; the first behind the name is field 3.
+        start, end = (int(field) for field in fields[45:47])
         with open("/proc/self/mem", "r+b", buffering=0) as memory:
             memory.seek(start)
             memory.write(title.encode()[: end - start - 1].ljust(end - start, b"\0"))
@@ -157,6 +162,7 @@ class _Keeper:
             self._channel.send(messages.Refused(answer.holder))
             return None
         self._channel.end_with_peer(wanted=False)
+        signal.signal(channel.SIGNAL, signal.SIG_IGN)
         for hint in answer.hints():
             self._channel.send(messages.Hint(hint))
         self._channel.send(messages.Acquired())
