@@ -19,9 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from runguard.backends.base import OnWait, Target
 
-_PROBE_SECONDS = 0.003
-_PROBES = 5
-_PAUSES = (_PROBE_SECONDS, 0.01, 0.03)
+_PAUSES = (0.003, 0.01, 0.03)
 """A probe lasts for microseconds, but for milliseconds where it loses the processor in the middle."""
 
 _FOREIGN_MODE = 0o600
@@ -205,18 +203,18 @@ def _absolute(path: str) -> str:
 
 
 def _is_free(descriptor: int) -> bool:
-    """Say whether nobody has the lock.
+    """Say whether nobody has the lock but, for a moment, another probe.
 
-    A shared lock is asked for first, so that two probes do not see each other. Sharers show only to an exclusive one;
-    two probes that get so far at the same time see each other after all, and try again.
+    A shared lock is asked for first, so that probes rarely see each other; sharers show only to an exclusive one.
+    The pauses are uneven: probes that came at the same time do not come at the same time again.
     """
-    for _ in range(_PROBES):
-        if not flockwait.take_now(descriptor, fcntl.LOCK_SH):
-            return False
-        if flockwait.take_now(descriptor, fcntl.LOCK_EX):
+    for pause in (*_PAUSES, 0):
+        if flockwait.take_now(descriptor, fcntl.LOCK_SH) and flockwait.take_now(descriptor, fcntl.LOCK_EX):
             return True
         fcntl.flock(descriptor, fcntl.LOCK_UN)
-        time.sleep(_PROBE_SECONDS * (1 + os.urandom(1)[0] / 255))
+        if lockfacts.names_its_holder(descriptor):
+            return False
+        time.sleep(pause * (1 + os.urandom(1)[0] / 255))
     return False
 
 
