@@ -17,6 +17,8 @@ from runguard.errors import BackendError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from runguard.backends.base import OnWait, Target
 
 _PAUSES = (0.003, 0.01, 0.03)
@@ -57,7 +59,7 @@ class FileLock:
             descriptor = lockfile.open_or_create(self.path, mode)
             held = False
             try:
-                if not self._take_now(descriptor):
+                if not _persist(self._take_now, descriptor):
                     busy = self._busy(descriptor)
                     waiting = waiting or (wait != 0 and on_wait(busy))
                     if not waiting:
@@ -74,7 +76,7 @@ class FileLock:
                     os.close(descriptor)
 
     def probe(self) -> "Busy | None":
-        """Ask with a shared lock, then with an exclusive one, each held for microseconds."""
+        """Take the lock for microseconds, as often as `acquire` tries."""
         if not self._foreign and not self._chosen and lockdir.is_missing(self._directory):
             return None
         if not self._foreign:
@@ -83,7 +85,8 @@ class FileLock:
         if descriptor is None:
             return None
         try:
-            return None if _is_free(descriptor) else self._busy(descriptor)
+            free = _persist(_is_free, descriptor)
+            return None if free else self._busy(descriptor)
         except OSError as error:
             raise self._cannot_lock(descriptor, error) from None
         finally:
@@ -111,13 +114,6 @@ class FileLock:
         return lockdir.check(self._directory) if self._chosen else lockdir.prepare_default(self._directory)
 
     def _take_now(self, descriptor: int) -> bool:
-        """Try, and again after the moments for which a probe may have had it, unless a run says that it has it."""
-        for pause in _PAUSES:
-            if flockwait.take_now(descriptor, self._operation):
-                return True
-            if lockfacts.names_its_holder(descriptor):
-                return False
-            time.sleep(pause)
         return flockwait.take_now(descriptor, self._operation)
 
     def _busy(self, descriptor: int) -> Busy:
@@ -202,19 +198,31 @@ def _absolute(path: str) -> str:
         raise BackendError(message) from None
 
 
-def _is_free(descriptor: int) -> bool:
-    """Say whether nobody has the lock but, for a moment, another probe.
+def _persist(attempt: "Callable[[int], bool]", descriptor: int) -> bool:
+    """Make an attempt, and make it again after the moments for which a probe may have had the lock.
 
-    A shared lock is asked for first, so that probes rarely see each other; sharers show only to an exclusive one.
-    The pauses are uneven: probes that came at the same time do not come at the same time again.
+    A run that the file names and the kernel confirms is no probe. The pauses are uneven, so that those that came at the
+    same time do not come at the same time again.
     """
-    for pause in (*_PAUSES, 0):
-        if flockwait.take_now(descriptor, fcntl.LOCK_SH) and flockwait.take_now(descriptor, fcntl.LOCK_EX):
+    for pause in _PAUSES:
+        if attempt(descriptor):
             return True
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
         if lockfacts.names_its_holder(descriptor):
             return False
-        time.sleep(pause * (1 + os.urandom(1)[0] / 255))
+        time.sleep(pause * (0.75 + os.urandom(1)[0] / 512))
+    return attempt(descriptor)
+
+
+def _is_free(descriptor: int) -> bool:
+    """Say whether the lock is to be had, in one attempt: shared, so that probes rarely see each other; then exclusive.
+
+    The latter sees sharers.
+    """
+    if not flockwait.take_now(descriptor, fcntl.LOCK_SH):
+        return False
+    if flockwait.take_now(descriptor, fcntl.LOCK_EX):
+        return True
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
     return False
 
 
