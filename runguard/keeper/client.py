@@ -49,8 +49,8 @@ class KeptLock:
             keeper.send(messages.Acquire(deadline.at))
             try:
                 answer = self._answer(keeper, wait, on_wait)
-            except EOFError:
-                text = f"nobody asks for the lock any more: {keeper.fate()}"
+            except EOFError as end:
+                text = f"nobody asks for the lock any more: {end}"
                 raise BackendError(text) from None
             if isinstance(answer, Busy):
                 return answer
@@ -135,9 +135,7 @@ class HeldByKeeper:
             return None
         try:
             message = self._keeper.receive(0)
-        except EOFError:
-            return self._lose(self._keeper.fate())
-        except messages.GarbageError as error:
+        except (EOFError, messages.GarbageError) as error:
             return self._lose(str(error))
         return None if message is None else self._lose(str(_error(message)))
 
@@ -155,9 +153,7 @@ class HeldByKeeper:
         self._keeper.send(messages.Release())
         try:
             message = self._keeper.receive_unless_interrupted(RELEASE_SECONDS)
-        except EOFError:
-            return f"{LOST}: {self._keeper.fate()}"
-        except messages.GarbageError as error:
+        except (EOFError, messages.GarbageError) as error:
             return f"{LOST}: {error}"
         match message:
             case messages.Released():
@@ -190,8 +186,11 @@ class _Keeper:
         return self._channel.send(message)
 
     def receive(self, seconds: float | None) -> "Message | None":
-        """Return its next message, as `Channel.receive` does."""
-        return self._channel.receive(seconds)
+        """Return its next message, as `Channel.receive` does; the `EOFError` says what became of the keeper."""
+        try:
+            return self._channel.receive(seconds)
+        except EOFError:
+            raise EOFError(self.fate()) from None
 
     def receive_unless_interrupted(self, seconds: float) -> "Message | None":
         """Do the same while signals are blocked; one that asks us to end leaves half a second."""
@@ -201,7 +200,7 @@ class _Keeper:
             if not interrupted and signal.sigpending() & set(interrupts.SIGNALS):
                 interrupted = True
                 deadline = Deadline(deadline.remaining(_INTERRUPTED_SECONDS))
-        return self._channel.receive(0)
+        return self.receive(0)
 
     def fate(self) -> str:
         """Say what became of a keeper whose end of the channel is closed."""

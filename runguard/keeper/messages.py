@@ -4,6 +4,8 @@ from runguard.holder import Holder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     Texts = list[str | None]
 
 _BETWEEN, _NOTHING = b"\xff", b"\xfe"
@@ -17,21 +19,36 @@ class GarbageError(Exception):
     """What came is no message: a bug in runguard."""
 
 
+def _present(text: str | None) -> str:
+    if text is None:
+        raise ValueError(text)
+    return text
+
+
+def _number(text: str | None) -> int:
+    return int(_present(text))
+
+
+def _moment(text: str | None) -> float | None:
+    return None if text is None else float(text)
+
+
 class Message:
     """Something said; a kind that says no more than its name has no fields."""
 
     __slots__ = ()
+    fields: "tuple[tuple[str, Callable[[str | None], object]], ...]" = ()
+    """What is sent, by name, and how its text is read; in the order of the constructor."""
 
     def texts(self) -> "Texts":
         """Return the fields as they are sent."""
-        return []
+        values = (getattr(self, name) for name, _ in self.fields)
+        return [None if value is None else str(value) for value in values]
 
     @classmethod
     def of(cls, texts: "Texts") -> "Message":
         """Return the value of fields as they were sent. Raises `ValueError`."""
-        if texts:
-            raise ValueError(texts)
-        return cls()
+        return cls(*(read(text) for (_, read), text in zip(cls.fields, texts, strict=True)))
 
     def __eq__(self, other: object) -> bool:
         """Compare kind and fields."""
@@ -44,17 +61,10 @@ class Message:
 
 class _Sentence(Message):
     __slots__ = ("text",)
+    fields = (("text", _present),)
 
     def __init__(self, text: str) -> None:
         self.text = text
-
-    def texts(self) -> "Texts":
-        return [self.text]
-
-    @classmethod
-    def of(cls, texts: "Texts") -> "Message":
-        (text,) = texts
-        return cls(_present(text))
 
 
 class _AboutHolder(Message):
@@ -78,39 +88,21 @@ class Acquire(Message):
     """To the keeper: take the lock, and ask until this moment of CLOCK_BOOTTIME; None is for as long as it takes."""
 
     __slots__ = ("until",)
+    fields = (("until", _moment),)
 
     def __init__(self, until: float | None) -> None:
         self.until = until
-
-    def texts(self) -> "Texts":
-        """Return the moment."""
-        return [None if self.until is None else repr(self.until)]
-
-    @classmethod
-    def of(cls, texts: "Texts") -> "Acquire":
-        """Return the moment of a text."""
-        (until,) = texts
-        return cls(None if until is None else float(until))
 
 
 class Watch(Message):
     """To the keeper: this process is to become the command. Its pidfd goes with the message."""
 
     __slots__ = ("pid", "pidfd")
+    fields = (("pid", _number),)
 
     def __init__(self, pid: int, pidfd: int = -1) -> None:
         self.pid = pid
         self.pidfd = pidfd
-
-    def texts(self) -> "Texts":
-        """Return the pid; the descriptor is no text."""
-        return [str(self.pid)]
-
-    @classmethod
-    def of(cls, texts: "Texts") -> "Watch":
-        """Return the pid of a text."""
-        (pid,) = texts
-        return cls(int(_present(pid)))
 
 
 class Release(Message):
@@ -159,20 +151,11 @@ class Broken(Message):
     """From the keeper: the lock cannot be asked for. `kind` is the class of the error."""
 
     __slots__ = ("kind", "reason")
+    fields = (("kind", _present), ("reason", _present))
 
     def __init__(self, kind: str, reason: str) -> None:
         self.kind = kind
         self.reason = reason
-
-    def texts(self) -> "Texts":
-        """Return both."""
-        return [self.kind, self.reason]
-
-    @classmethod
-    def of(cls, texts: "Texts") -> "Broken":
-        """Return what both texts say."""
-        kind, reason = texts
-        return cls(_present(kind), _present(reason))
 
 
 class Lost(_Sentence):
@@ -224,9 +207,3 @@ def _bytes(text: str | None) -> bytes:
 
 def _text(field: bytes) -> str | None:
     return None if field == _NOTHING else field.decode("utf-8", "surrogatepass")
-
-
-def _present(text: str | None) -> str:
-    if text is None:
-        raise ValueError(text)
-    return text
