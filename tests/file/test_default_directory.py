@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+from hosts import need_root
 
 from runguard.backends import lockdir
 from runguard.errors import BackendError
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 STRANGER = 65534
-
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a directory to somebody else")
 
 
 @pytest.fixture
@@ -27,11 +26,10 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return made
 
 
-@as_root
 @pytest.mark.parametrize("mode", [0o700, 0o755, 0o2770, 0o3777, 0o1777])
 def test_a_strangers_directory_is_refused(directory: Path, mode: int) -> None:
     """A default directory of somebody else is not used, whatever its mode: its owner could make two locks of one."""
-    directory.chmod(mode)
+    need_root()
     os.chown(directory, STRANGER, STRANGER)
     directory.chmod(mode)
     with pytest.raises(BackendError, match=f"belongs to uid {STRANGER}"):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from conftest import COMMAND, children, end_with_children, eventually, is_alive
-from keepers import comm, keeper_of, keepers_of_us
+from keepers import COMM, comm, keeper_of, keepers_of_us
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -291,7 +291,7 @@ def test_runguard_is_killed_while_it_starts_the_command(
 
 def command_of(guard: int) -> int | None:
     """Return the process that is to become the command, or is it."""
-    return next((pid for pid in children(guard) if comm(pid) != "runguard-keeper" and is_ours(pid)), None)
+    return next((pid for pid in children(guard) if comm(pid) != COMM and is_ours(pid)), None)
 
 
 def is_ours(pid: int) -> bool:
