@@ -8,14 +8,14 @@ import os
 import select
 import signal
 
-from runguard import events
+from runguard import detached, events
 from runguard.backends.base import Busy, now
 from runguard.errors import RunguardError
 from runguard.keeper import channel, messages
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from threading import Thread
     from typing import NoReturn
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 NAME = "runguard-keeper"
 """What ps(1), pgrep(1) and top(1) call the process."""
 
-_FIRST_FREE = 3
 _NOT_IGNORED = frozenset((signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, channel.SIGNAL))
 _LOG_SECONDS = 2.0
 _LOG_LIMIT = 65536
@@ -56,8 +55,9 @@ def start(lock: "SessionLock", label: str, report: "Report") -> "tuple[int, Chan
 
 def _be_keeper(end: "Channel", lock: "SessionLock", label: str, report: "Report") -> "NoReturn":
     try:
-        _leave_everything(end)
-        _show_as(f"{NAME}: {label}")
+        detached.leave_everything(but=end.fileno())
+        _ignore_signals()
+        detached.show_as(NAME, f"{NAME}: {label}")
         _Keeper(end, lock, report).work()
     except Exception as error:  # noqa: BLE001 - a bug of ours, which runguard says, or the log if there is no runguard
         import traceback
@@ -68,53 +68,13 @@ def _be_keeper(end: "Channel", lock: "SessionLock", label: str, report: "Report"
         os._exit(0)
 
 
-def _leave_everything(end: "Channel") -> None:
-    """Have a session of our own, no stream, no descriptor but the channel, and no signal that ends us but SIGKILL.
-
-    What a service manager sends to all of a control group is meant for the command.
-    """
-    import syslog
-
-    os.setsid()
-    syslog.closelog()  # or the C library would write the log to whatever gets the number of its socket next
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for stream in range(_FIRST_FREE):
-        os.dup2(nothing, stream)
-    for descriptor in _open_descriptors():
-        if descriptor >= _FIRST_FREE and descriptor != end.fileno():
-            os.closerange(descriptor, descriptor + 1)  # which minds none that is gone, as the one that listed them
+def _ignore_signals() -> None:
+    """Have no signal end us but SIGKILL: what a service manager sends to all of a control group is for the command."""
     for number in signal.valid_signals() - _NOT_IGNORED:
         signal.signal(number, signal.SIG_IGN)
     for number in (signal.SIGCHLD, channel.SIGNAL):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-
-
-def _open_descriptors() -> "Iterable[int]":
-    """Return what may be open.
-
-    Where it can be seen, not up to the limit: that can be a thousand million, or lower than what was opened before.
-    """
-    try:
-        return [int(entry) for entry in os.listdir("/proc/self/fd")]
-    except FileNotFoundError:
-        return range(os.sysconf("SC_OPEN_MAX"))
-
-
-def _show_as(title: str) -> None:
-    """Have ps(1) show a title of our own, as setproctitle(3) does: it replaces the words that runguard was given."""
-    try:
-        with open("/proc/self/comm", "w", encoding="ascii") as name:
-            name.write(NAME)
-        with open("/proc/self/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-        # arg_start and arg_end of proc(5), fields 48 and 49; the first behind the name is field 3.
-        start, end = (int(field) for field in fields[45:47])
-        with open("/proc/self/mem", "r+b", buffering=0) as memory:
-            memory.seek(start)
-            memory.write(title.encode()[: end - start - 1].ljust(end - start, b"\0"))
-    except (OSError, IndexError, ValueError):
-        pass  # a name that is not shown is no reason to keep no lock
 
 
 class _Keeper:
