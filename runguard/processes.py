@@ -20,6 +20,15 @@ def is_stopped(pid: int) -> bool:
     return found is not None and found[0] == b"T"
 
 
+def control_group(pid: int) -> bytes | None:
+    """Return a text that is the same for processes of one control group; None for a process that cannot be seen."""
+    try:
+        with open(f"/proc/{pid}/cgroup", "rb") as file:
+            return file.read()
+    except OSError:
+        return None
+
+
 def _pids() -> "Iterator[int]":
     try:
         entries = os.listdir("/proc")

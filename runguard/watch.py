@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
+    from runguard.sensor import Sensor
+
     Tell = Callable[[str, str, str], None]
 
     class Tether(Protocol):
@@ -39,6 +41,7 @@ FORWARDED = (
     signal.SIGWINCH,
 )
 _ENDING = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT))
+_HARMLESS_TWICE = frozenset((signal.SIGCONT, signal.SIGWINCH))
 _ON_HANG_UP = frozenset((signal.SIGHUP, signal.SIGCONT))
 _HIDDEN_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 _SENT_BY_KERNEL = 0x80  # SI_KERNEL of siginfo(2), what a terminal's signals carry
@@ -77,11 +80,20 @@ class Watch:
         self._tether = tether
         self._own_group = own_group
         self._tell = tell
+        self._sensor: Sensor | None = None
         self._asked_to_end = False
         self._refused = False
 
     def until_end(self, kill_after: float) -> int:
         """Forward signals until the command has ended; return its exit code."""
+        self._sensor = _sensor(self._signals.watched - _HARMLESS_TWICE - {signal.SIGCHLD})
+        try:
+            return self._until_end(kill_after)
+        finally:
+            if self._sensor:
+                self._sensor.end()
+
+    def _until_end(self, kill_after: float) -> int:
         while not self._has_ended():
             self._look_at_tether()
             self._receive(signal.sigwaitinfo(self._signals.watched))
@@ -107,7 +119,10 @@ class Watch:
             return
         if not self._own_group and self._already_had(received):
             return
-        self._send(number)
+        if self._sensor and self._sensor.has_heard(received):
+            self._send_to_absent(number)
+        else:
+            self._send(number)
         self._asked_to_end = self._asked_to_end or number in _ENDING
 
     def _already_had(self, received: signal.struct_siginfo) -> bool:
@@ -117,12 +132,25 @@ class Watch:
         return received.si_signo == signal.SIGCONT and not processes.is_stopped(self._pid)
 
     def _send(self, number: int) -> None:
+        if self._own_group:
+            self._signal(os.killpg, self._pid, number)
+        # Unreaped, the command itself is there in any case; it may have left its group.
+        if not self._own_group or os.getpgid(self._pid) != self._pid:
+            self._signal(os.kill, self._pid, number)
+
+    def _send_to_absent(self, number: int) -> None:
+        """Send what our whole control group had to those who are in another, as su(1) is in one of a session."""
+        here = processes.control_group(os.getpid())
+        group = processes.members(self._pid) if self._own_group else ()
+        for pid in {self._pid, *group}:
+            if here is None or processes.control_group(pid) != here:
+                self._signal(os.kill, pid, number)
+
+    def _signal(self, kill: "Callable[[int, int], None]", whom: int, number: int) -> None:
         try:
-            if self._own_group:
-                _signal_group(self._pid, number)
-            # Unreaped, the command itself is there in any case; it may have left its group.
-            if not self._own_group or os.getpgid(self._pid) != self._pid:
-                os.kill(self._pid, number)
+            kill(whom, number)
+        except ProcessLookupError:
+            pass
         except PermissionError:
             if not self._refused:
                 self._refused = True
@@ -144,11 +172,13 @@ class Watch:
                 self._receive(signal.sigwaitinfo(self._signals.watched))
 
 
-def _signal_group(group: int, number: int) -> None:
-    try:
-        os.killpg(group, number)
-    except ProcessLookupError:
-        pass
+def _sensor(numbers: "set[signal.Signals]") -> "Sensor | None":
+    """Start what hears signals that are sent to everybody in our control group, where a service manager started us."""
+    if "INVOCATION_ID" not in os.environ:
+        return None
+    from runguard import sensor
+
+    return sensor.start(numbers)
 
 
 def _reap_orphans(*, but: int) -> None:

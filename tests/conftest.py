@@ -70,7 +70,7 @@ class Runguard:
 
 def clean_environment(lock_directory: Path) -> dict[str, str]:
     """Return this environment without what would change a run, and with a lock directory."""
-    foreign = ("RUNGUARD_", "PG", "MYSQL", "MARIADB", "PYTHON")
+    foreign = ("RUNGUARD_", "PG", "MYSQL", "MARIADB", "PYTHON", "INVOCATION_ID", "MANAGERPID")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     return kept | {"RUNGUARD_LOCK_DIR": str(lock_directory)}
 
